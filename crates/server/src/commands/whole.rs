@@ -37,7 +37,7 @@ impl Whole {
             Content::Collection(Kind::SortedSet, set) => {
                 let all = layout::all_scored(cx.space(), set.id);
                 let (mut scored, mut bytes) = (Vec::new(), 0);
-                members::each(cx.keys.reads(), &all, Direction::Forward, (0, u64::MAX), &mut |member, score| {
+                members::each(cx.keys, set.id, &all, Direction::Forward, (0, u64::MAX), &mut |member, score| {
                     bytes += member.len() + 1;
                     check(bytes)?;
                     scored.push((Bytes::copy_from_slice(member), score));

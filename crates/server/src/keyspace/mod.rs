@@ -9,10 +9,10 @@
 //! | `events` | what happens to keys |
 //! | `locks` | who may touch which keys at the same time |
 //! | `plain` | keys that are known to hold a string that does not expire |
-//! | `fronts` | where trimmed streams begin |
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
 //! | `building` | elements of collections that do not exist yet |
 //! | `writes` | what a run of commands has read and written so far |
+//! | `fronts` | where streams and sorted sets begin and end |
 //! | `functions` | libraries of functions |
 //! | `transaction` | keys, types and expiries on top of it |
 

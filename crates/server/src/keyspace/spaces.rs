@@ -235,7 +235,7 @@ impl Spaces {
         &self.plain
     }
 
-    /// Where trimmed streams begin.
+    /// Where streams and sorted sets begin and end.
     #[must_use]
     pub const fn fronts(&self) -> &Fronts {
         &self.fronts

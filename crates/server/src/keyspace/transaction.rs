@@ -10,11 +10,11 @@
 use crate::keyspace::building::NewElements;
 use crate::keyspace::events::{Class, Event, Wanted};
 use crate::keyspace::failure::{Failure, Outcome};
+use crate::keyspace::fronts::OwnFronts;
 use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
 use crate::keyspace::layout::{self, DATABASES, Layout, Range, Space};
 use crate::keyspace::plain::Tag;
 use crate::keyspace::spaces::{Deltas, Exchange, Spaces};
-use crate::keyspace::streams::StreamId;
 use crate::keyspace::writes::{Direction, Writes};
 use crate::records::store::Records;
 use bytes::Bytes;
@@ -63,8 +63,7 @@ pub struct Transaction<'s> {
     deltas: Deltas,
     /// Keys that this run made plain.
     plain: HashSet<Tag>,
-    /// Streams that this run trimmed, and where they begin then.
-    fronts: BTreeMap<u64, StreamId>,
+    fronts: OwnFronts<'s>,
     /// Keys that have changed.
     touched: Option<BTreeMap<(Space, Bytes), Touch>>,
     changed_watched: Vec<Name>,
@@ -117,7 +116,7 @@ impl<'s> Transaction<'s> {
             now_ms,
             deltas,
             plain,
-            fronts: BTreeMap::new(),
+            fronts: OwnFronts::new(spaces.fronts()),
             touched,
             changed_watched: Vec::new(),
             expired,
@@ -425,21 +424,25 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// Returns an id before which a stream has no entries.
+    /// Where collections begin and end, as this run knows.
     #[must_use]
-    pub fn front(&self, stream: u64) -> StreamId {
-        self.spaces.fronts().of(stream)
+    pub const fn fronts(&self) -> &OwnFronts<'s> {
+        &self.fronts
     }
 
-    /// Records that this run has removed all entries of a stream before this id.
-    pub fn set_front(&mut self, stream: u64, front: StreamId) {
-        self.fronts.insert(stream, front);
-    }
-
-    /// Records that entries may come before those that a stream had.
-    pub fn forget_front(&mut self, stream: u64) {
-        self.fronts.remove(&stream);
-        self.spaces.fronts().forget(stream);
+    /// Passes the elements of a collection with this id in a range to `visit`, as [`Writes::scan`] does. What is known
+    /// to have no elements is not passed.
+    ///
+    /// # Errors
+    /// Those of the database and of `visit`.
+    pub fn scan(
+        &self,
+        id: u64,
+        range: &Range,
+        direction: Direction,
+        visit: impl FnMut(&[u8], &[u8]) -> Outcome<bool>,
+    ) -> Outcome {
+        self.fronts.scan(&self.writes, id, range, direction, visit)
     }
 
     /// An id for a new collection.
@@ -691,8 +694,7 @@ impl<'s> Transaction<'s> {
         let doubt = self.writes.commit()?;
         exchange.into_iter().for_each(Exchange::end);
         self.plain.drain().for_each(|tag| self.spaces.plain().learn(tag));
-        let fronts = std::mem::take(&mut self.fronts);
-        fronts.into_iter().for_each(|(stream, front)| self.spaces.fronts().learn(stream, front));
+        self.fronts.end();
         self.spaces.add(&std::mem::take(&mut self.deltas));
         Ok(doubt)
     }

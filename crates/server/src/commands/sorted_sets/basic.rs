@@ -241,7 +241,7 @@ fn rank(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, from_end: bool) -> O
     let (from, to) = layout::all_scored(cx.space(), set.id);
     let member = layout::scored(cx.space(), set.id, score, arguments.at(2));
     let range = if from_end { (layout::after(&member), to) } else { (from, member) };
-    let rank = members::count(cx.keys.writes(), &range)?;
+    let rank = members::count(cx.keys, set.id, &range)?;
     cx.out.count(rank);
     Ok(())
 }

@@ -6,7 +6,8 @@ use crate::commands::strings::clamp_list;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Collection;
 use crate::keyspace::layout::{self, Range, Space};
-use crate::keyspace::writes::{Direction, Writes};
+use crate::keyspace::transaction::Transaction;
+use crate::keyspace::writes::Direction;
 use crate::text::number;
 use bytes::Bytes;
 
@@ -117,23 +118,25 @@ impl Choice {
     }
 
     /// Passes the chosen members of a set to `visit`, in order, as they are read.
-    pub(super) fn each(&self, writes: &Writes<'_>, space: Space, set: &Collection, visit: Visit<'_>) -> Outcome {
+    pub(super) fn each(&self, keys: &Transaction<'_>, space: Space, set: &Collection, visit: Visit<'_>) -> Outcome {
         if self.most == 0 {
             return Ok(());
         }
         let (direction, bounds) = (self.direction, (self.skip, self.most));
         match &self.part {
-            Part::Ranks(from, to) => by_rank(writes, space, set, (*from, *to), direction, visit),
-            Part::Scores(from, to) => members::each(writes, &scores(space, set, *from, *to), direction, bounds, visit),
-            Part::Members(from, to) => match same_score(writes, space, set)? {
+            Part::Ranks(from, to) => by_rank(keys, space, set, (*from, *to), direction, visit),
+            Part::Scores(from, to) => {
+                members::each(keys, set.id, &scores(space, set, *from, *to), direction, bounds, visit)
+            }
+            Part::Members(from, to) => match same_score(keys, space, set)? {
                 Some(score) => match lex_range(space, set, score, from, to) {
-                    Some(range) => members::each(writes, &range, direction, bounds, visit),
+                    Some(range) => members::each(keys, set.id, &range, direction, bounds, visit),
                     None => Ok(()),
                 },
                 None => {
                     let (mut skip, mut most) = bounds;
                     let all = layout::all_scored(space, set.id);
-                    members::each(writes, &all, direction, (0, u64::MAX), &mut |member, score| {
+                    members::each(keys, set.id, &all, direction, (0, u64::MAX), &mut |member, score| {
                         if !from.admits_above(member) || !to.admits_below(member) {
                             return Ok(true);
                         }
@@ -150,9 +153,9 @@ impl Choice {
     }
 
     /// How many members of a set are chosen.
-    pub(super) fn count(&self, writes: &Writes<'_>, space: Space, set: &Collection) -> Outcome<u64> {
+    pub(super) fn count(&self, keys: &Transaction<'_>, space: Space, set: &Collection) -> Outcome<u64> {
         let mut count = 0;
-        self.each(writes, space, set, &mut |_, _| {
+        self.each(keys, space, set, &mut |_, _| {
             count += 1;
             Ok(true)
         })?;
@@ -166,10 +169,10 @@ fn scores(space: Space, set: &Collection, from: ScoreBound, to: ScoreBound) -> R
 }
 
 /// The score of all members, if they have the same.
-fn same_score(writes: &Writes<'_>, space: Space, set: &Collection) -> Outcome<Option<f64>> {
+fn same_score(keys: &Transaction<'_>, space: Space, set: &Collection) -> Outcome<Option<f64>> {
     let all = layout::all_scored(space, set.id);
-    let first = members::scan(writes, &all, Direction::Forward, (0, 1))?;
-    let last = members::scan(writes, &all, Direction::Backward, (0, 1))?;
+    let first = members::scan(keys, set.id, &all, Direction::Forward, (0, 1))?;
+    let last = members::scan(keys, set.id, &all, Direction::Backward, (0, 1))?;
     Ok(match (first.first(), last.first()) {
         (Some((_, first)), Some((_, last))) if first == last => Some(*first),
         _ => None,
@@ -198,7 +201,7 @@ fn lex_range(space: Space, set: &Collection, score: f64, from: &LexBound, to: &L
 /// Passes on members by their ranks, read from the nearer end. Members nearer to the other end come in the wrong order:
 /// a few are held and reversed. If there are more, the first one is looked for, and reading starts there.
 fn by_rank(
-    writes: &Writes<'_>,
+    keys: &Transaction<'_>,
     space: Space,
     set: &Collection,
     (from, to): (i64, i64),
@@ -208,17 +211,17 @@ fn by_rank(
     let size = usize::try_from(set.a).unwrap_or(usize::MAX);
     let Some(part) = clamp_list(from, to, size) else { return Ok(()) };
     let (before, most, behind) = (part.start as u64, part.len() as u64, size.saturating_sub(part.end) as u64);
-    writes.expect_steps(most.saturating_add(before.min(behind)))?;
+    keys.reads().expect_steps(most.saturating_add(before.min(behind)))?;
     let all = layout::all_scored(space, set.id);
     let back = match direction {
         Direction::Forward => Direction::Backward,
         Direction::Backward => Direction::Forward,
     };
     if before <= behind {
-        return members::each(writes, &all, direction, (before, most), visit);
+        return members::each(keys, set.id, &all, direction, (before, most), visit);
     }
     if most <= FEW {
-        let found = members::scan(writes, &all, back, (behind, most))?;
+        let found = members::scan(keys, set.id, &all, back, (behind, most))?;
         for (member, score) in found.iter().rev() {
             if !visit(member, *score)? {
                 break;
@@ -228,10 +231,10 @@ fn by_rank(
     }
     let mut left = behind.saturating_add(most);
     if before <= left {
-        return members::each(writes, &all, direction, (before, most), visit);
+        return members::each(keys, set.id, &all, direction, (before, most), visit);
     }
     let mut first = Bytes::new();
-    writes.scan(&all, back, |key, _| {
+    keys.scan(set.id, &all, back, |key, _| {
         left = left.saturating_sub(1);
         if left == 0 {
             first = Bytes::copy_from_slice(key);
@@ -242,5 +245,5 @@ fn by_rank(
         Direction::Forward => (first, all.1),
         Direction::Backward => (all.0, layout::after(&first)),
     };
-    members::each(writes, &rest, direction, (0, most), visit)
+    members::each(keys, set.id, &rest, direction, (0, most), visit)
 }

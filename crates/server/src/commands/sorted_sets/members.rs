@@ -4,7 +4,8 @@ use crate::commands::collections::{Open, check_element};
 use crate::commands::command::Context;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::layout::{self, Range};
-use crate::keyspace::writes::{Direction, PORTION_BYTES, Writes};
+use crate::keyspace::transaction::Transaction;
+use crate::keyspace::writes::{Direction, PORTION_BYTES};
 use crate::protocol::reply::{Protocol, Reply};
 use bytes::Bytes;
 
@@ -31,11 +32,13 @@ pub(crate) fn put(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], score
     let (space, id) = (cx.space(), set.now.id);
     let key = cx.keys.layout().member(space, id, member);
     match former {
-        Some(former) => cx.keys.writes().delete(layout::scored(space, id, former, member)),
+        Some(former) => take_from_order(cx, id, member, former),
         None => set.now.a += 1,
     }
     cx.keys.writes().put(key, Bytes::copy_from_slice(&layout::score_bytes(score)));
-    cx.keys.writes().put(layout::scored(space, id, score, member), Bytes::new());
+    let scored = layout::scored(space, id, score, member);
+    cx.keys.fronts().widen(id, &scored);
+    cx.keys.writes().put(scored, Bytes::new());
     Ok(())
 }
 
@@ -44,16 +47,24 @@ pub(crate) fn take(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], scor
     let (space, id) = (cx.space(), set.now.id);
     let key = cx.keys.layout().member(space, id, member);
     cx.keys.writes().delete(key);
-    cx.keys.writes().delete(layout::scored(space, id, score, member));
+    take_from_order(cx, id, member, score);
     set.now.a = set.now.a.saturating_sub(1);
+}
+
+/// Removes a member from the order of scores.
+fn take_from_order(cx: &mut Context<'_, '_>, id: u64, member: &[u8], score: f64) {
+    let space = cx.space();
+    cx.keys.writes().delete(layout::scored(space, id, score, member));
+    cx.keys.fronts().remember(id, || layout::all_scored(space, id));
 }
 
 /// A function that gets members of a sorted set one by one, until it returns false.
 pub(crate) type Visit<'v> = &'v mut dyn FnMut(&[u8], f64) -> Outcome<bool>;
 
-/// Passes up to `most` members of a range on in the order of scores, without the first `skip` ones.
+/// Passes up to `most` members of a range of a set on in the order of scores, without the first `skip` ones.
 pub(crate) fn each(
-    writes: &Writes<'_>,
+    keys: &Transaction<'_>,
+    set: u64,
     range: &Range,
     direction: Direction,
     (mut skip, mut most): (u64, u64),
@@ -62,7 +73,7 @@ pub(crate) fn each(
     if most == 0 {
         return Ok(());
     }
-    writes.scan(range, direction, |key, _| {
+    keys.scan(set, range, direction, |key, _| {
         if skip > 0 {
             skip -= 1;
             return Ok(true);
@@ -74,23 +85,31 @@ pub(crate) fn each(
 
 /// The members that [`each`] passes on.
 pub(crate) fn scan(
-    writes: &Writes<'_>,
+    keys: &Transaction<'_>,
+    set: u64,
     range: &Range,
     direction: Direction,
     (skip, most): (u64, u64),
 ) -> Outcome<Vec<Scored>> {
     let mut found = Vec::new();
-    each(writes, range, direction, (skip, most), &mut |member, score| {
+    each(keys, set, range, direction, (skip, most), &mut |member, score| {
         found.push((Bytes::copy_from_slice(member), score));
         Ok(true)
     })?;
     Ok(found)
 }
 
-/// Returns up to `most` members from an end of a range, as many as a portion has room for. `range` then has the rest.
-pub(crate) fn portion(writes: &Writes<'_>, range: &mut Range, direction: Direction, most: u64) -> Outcome<Vec<Scored>> {
+/// Returns up to `most` members from an end of a range of a set, as many as a portion has room for. `range` then has
+/// the rest.
+pub(crate) fn portion(
+    keys: &Transaction<'_>,
+    set: u64,
+    range: &mut Range,
+    direction: Direction,
+    most: u64,
+) -> Outcome<Vec<Scored>> {
     let (mut found, mut bytes, mut last) = (Vec::new(), 0, None);
-    writes.scan(range, direction, |key, _| {
+    keys.scan(set, range, direction, |key, _| {
         let member = Bytes::copy_from_slice(layout::member_part(key));
         bytes += size_of::<Scored>() + member.len();
         found.push((member, layout::scored_part(key)));
@@ -107,10 +126,10 @@ pub(crate) fn portion(writes: &Writes<'_>, range: &mut Range, direction: Directi
     Ok(found)
 }
 
-/// Number of members of a range.
-pub(crate) fn count(writes: &Writes<'_>, range: &Range) -> Outcome<u64> {
+/// Number of members of a range of a set.
+pub(crate) fn count(keys: &Transaction<'_>, set: u64, range: &Range) -> Outcome<u64> {
     let mut count = 0;
-    writes.scan(range, Direction::Forward, |_, _| {
+    keys.scan(set, range, Direction::Forward, |_, _| {
         count += 1;
         Ok(true)
     })?;

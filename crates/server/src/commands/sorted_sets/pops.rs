@@ -61,7 +61,7 @@ fn pop(cx: &mut Context<'_, '_>, key: &[u8], end: Direction, count: u64, form: F
 /// Removes all members of a set, which is one deletion however many they are. Returns how many were replied.
 fn pop_all(cx: &mut Context<'_, '_>, key: &[u8], set: &Collection, end: Direction, form: Form<'_>) -> Outcome<u64> {
     let (all, out, mut found) = (layout::all_scored(cx.space(), set.id), &mut *cx.out, 0);
-    members::each(cx.keys.reads(), &all, end, (0, u64::MAX), &mut |member, score| {
+    members::each(cx.keys, set.id, &all, end, (0, u64::MAX), &mut |member, score| {
         found += 1;
         (form.each)(out, member, score);
         Ok(!out.is_full())
@@ -82,7 +82,7 @@ fn pop_part(
 ) -> Outcome<u64> {
     let (mut rest, mut found) = (layout::all_scored(cx.space(), set.now.id), 0);
     while found < count && !cx.out.is_full() {
-        let portion = members::portion(cx.keys.reads(), &mut rest, end, count - found)?;
+        let portion = members::portion(cx.keys, set.now.id, &mut rest, end, count - found)?;
         if portion.is_empty() {
             break;
         }

@@ -116,7 +116,7 @@ fn reply(cx: &mut Context<'_, '_>, arguments: Arguments<'_>, by: Option<By>, dir
     let (start, space, mut count) = (cx.out.len(), cx.space(), 0);
     if let Some(set) = cx.collection(arguments.at(1), Kind::SortedSet)? {
         let out = &mut *cx.out;
-        choice.each(cx.keys.writes(), space, &set, &mut |member, score| {
+        choice.each(cx.keys, space, &set, &mut |member, score| {
             count += 1;
             members::reply_one(out, member, score, with_scores);
             Ok(!out.is_full())
@@ -156,8 +156,7 @@ fn zrangestore(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let (source, space) = (cx.collection(arguments.at(2), Kind::SortedSet)?, cx.space());
     let mut result = Building::new(cx, Kind::SortedSet)?;
     if let Some(set) = source {
-        choice
-            .each(cx.keys.reads(), space, &set, &mut |member, score| result.add_scored(member, score).map(|()| true))?;
+        choice.each(cx.keys, space, &set, &mut |member, score| result.add_scored(member, score).map(|()| true))?;
     }
     cx.out.count(result.len());
     result.store(cx, arguments.at(1), Class::SORTED_SET, "zrangestore")
@@ -180,7 +179,7 @@ pub(crate) fn store(cx: &mut Context<'_, '_>, key: &[u8], found: Vec<Scored>, ev
 fn count(cx: &mut Context<'_, '_>, key: &[u8], part: Part) -> Outcome {
     let space = cx.space();
     let count = match cx.collection(key, Kind::SortedSet)? {
-        Some(set) => Choice::all(part).count(cx.keys.writes(), space, &set)?,
+        Some(set) => Choice::all(part).count(cx.keys, space, &set)?,
         None => 0,
     };
     cx.out.count(count);
@@ -224,7 +223,7 @@ fn remove(cx: &mut Context<'_, '_>, key: &[u8], part: Part, event: &'static str)
 fn read_to_remove(cx: &mut Context<'_, '_>, choice: &Choice, set: &Collection) -> Outcome<(u64, Outcome<Vec<Scored>>)> {
     let (space, keys) = (cx.space(), &*cx.keys);
     let (mut count, mut bytes, mut found) = (0, 0, Ok(Vec::new()));
-    choice.each(keys.reads(), space, set, &mut |member, score| {
+    choice.each(keys, space, set, &mut |member, score| {
         count += 1;
         // Two keys are removed for each member.
         bytes += 2 * (size_of::<Scored>() + member.len());

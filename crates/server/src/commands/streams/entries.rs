@@ -27,12 +27,11 @@ pub(super) fn each(
     direction: Direction,
     mut visit: impl FnMut(StreamId, &[u8]) -> Outcome<bool>,
 ) -> Outcome {
-    // What was trimmed need not be passed.
-    let from = from.max(cx.keys.front(stream.id));
     if from > to {
         return Ok(());
     }
-    let range = keys(cx, stream).entries(from, to);
+    // What was trimmed need not be passed.
+    let range = cx.keys.fronts().narrowed(stream.id, keys(cx, stream).entries(from, to));
     cx.keys.writes().scan(&range, direction, |key, value| visit(StreamId::of_key(key), value))
 }
 

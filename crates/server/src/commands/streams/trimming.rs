@@ -124,7 +124,8 @@ impl Trim {
         cx.keys.reads().take_removal(removed)?;
         entries::delete_first(cx, stream, &few, last, removed);
         if let Some(front) = last.next().filter(|_| removed > 0) {
-            cx.keys.set_front(stream.id, front);
+            let range = entries::keys(cx, stream).entries(front, StreamId::MOST);
+            cx.keys.fronts().set(stream.id, range);
         }
         Ok(removed)
     }

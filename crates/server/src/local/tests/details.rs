@@ -1,7 +1,9 @@
 //! What Redis does in rare cases.
 
 use super::*;
-use crate::keyspace::header::{Content, Header};
+use crate::keyspace::header::{self, Content, Header};
+use crate::keyspace::layout;
+use crate::keyspace::streams::{StreamId, StreamKeys};
 
 #[test]
 fn a_member_that_the_target_has_changes_only_the_source() {
@@ -83,7 +85,8 @@ fn a_trimmed_stream_has_all_entries_that_stay_or_come() {
     let front = |server: &LocalServer| {
         let mut keys = server.shared.transaction(0);
         let stream = keys.stream(0, b"x").unwrap().unwrap();
-        keys.front(stream.id).to_string()
+        let all = StreamKeys { space: 0, id: stream.id }.entries(StreamId::LEAST, StreamId::MOST);
+        StreamId::of_key(&keys.fronts().narrowed(stream.id, all).0).to_string()
     };
     let ids = |server: &LocalServer| {
         let range = told(server, "XRANGE x - +");
@@ -109,6 +112,81 @@ fn a_trimmed_stream_has_all_entries_that_stay_or_come() {
         told(&server, requests);
         assert_eq!((front(&server), ids(&server)), (begins.to_owned(), stays.to_owned()), "{requests}");
     }
+}
+
+/// The members of the sorted set `q`, in the order of their scores.
+fn queue(server: &LocalServer) -> String {
+    let reply = told(server, "ZRANGE q 0 -1");
+    reply.lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")
+}
+
+/// The server remembers where a sorted set begins and ends once members were removed.
+#[test]
+fn a_sorted_set_that_is_a_queue_has_all_members_that_stay_or_come() {
+    let mut server = server(&Arc::default());
+    told(&server, "ZADD q 5 e 6 f 7 g 8 h 9 i");
+    for (requests, members) in [
+        ("ZPOPMIN q; ZPOPMAX q", "f g h"),
+        ("ZPOPMIN q; ZPOPMAX q", "g"),
+        ("ZADD q 1 a 10 j", "a g j"),
+        ("ZPOPMIN q; ZMPOP 1 q MAX; ZADD q 2 b; ZADD q 3 c", "b c g"),
+        ("BZPOPMIN q 0; ZINCRBY q -6 g", "g c"),
+        ("ZPOPMIN q; ZADD q GT 9 c; ZADD q 3 d; RENAME q r; ZADD r 1 a; RENAME r q", "a d c"),
+        ("ZPOPMIN q; COPY q r; ZADD r 1 z; RENAME r q", "z d c"),
+        ("ZPOPMIN q; ZPOPMIN q; ZADD q 4 d; MOVE q 1; SELECT 1; ZADD q 1 a; MOVE q 0", "a d c"),
+        ("ZPOPMIN q; ZPOPMIN q; SWAPDB 0 1; SELECT 1; ZADD q 1 a; SWAPDB 0 1", "a c"),
+        ("MULTI; ZPOPMIN q; ZADD q 0 y; ZPOPMAX q; ZADD q 20 x; EXEC", "y x"),
+        ("EVAL \"redis.call('ZPOPMIN', 'q') redis.call('ZADD', 'q', -1, 'w') redis.call('ZPOPMAX', 'q')\" 1 q", "w"),
+        ("ZADD q 5 e 6 f 7 g 8 h; ZREMRANGEBYSCORE q -inf 5; ZREMRANGEBYRANK q -1 -1; ZPOPMIN q; ZADD q 5 e", "e g"),
+        ("ZREM q e g; ZADD q 1 a 2 b 3 c; ZPOPMIN q; ZUNIONSTORE q 1 q WEIGHTS -1; ZADD q -9 z", "z c b"),
+        ("ZPOPMIN q; ZPOPMIN q; FLUSHDB; ZADD q 1 a 0 z", "z a"),
+    ] {
+        told(&server, requests);
+        assert_eq!(queue(&server), members, "{requests}");
+        assert_eq!(told(&server, "ZCARD q"), format!(":{}\r\n", members.split(' ').count()), "{requests}");
+    }
+    // What is not written has removed nothing.
+    told(&server, "ZADD q 2 b 3 c; ZPOPMIN q");
+    let most = std::mem::replace(&mut server.shared.max_written_bytes, 1000);
+    for command in ["ZPOPMIN q", "ZPOPMAX q", "ZADD q 0 z", "ZREMRANGEBYSCORE q 1 2"] {
+        let refused = told(&server, &format!("MULTI; {command}; ZRANGE q 0 0; SET k {}; EXEC", "v".repeat(2000)));
+        assert!(refused.contains("QUEUED\r\n-ERR"), "{refused}");
+        assert_eq!(queue(&server), "a b c", "{command}");
+    }
+    server.shared.max_written_bytes = most;
+}
+
+/// Counts what a pop passes: removed members in the range that is remembered. There is at most one at each end, however
+/// many were removed.
+#[test]
+fn a_pop_passes_what_the_pops_before_it_have_removed_and_no_more() {
+    let server = server(&Arc::default());
+    let scores = -200..200_i32;
+    let all: Vec<String> = scores.clone().map(|score| format!("{score} m{score}")).collect();
+    told(&server, &format!("ZADD q {}", all.join(" ")));
+    let passed = |of: &dyn Fn(i32) -> bool| {
+        let mut keys = server.shared.transaction(0);
+        let set = keys.collection(0, b"q", header::Kind::SortedSet).unwrap().unwrap();
+        let (from, to) = keys.fronts().narrowed(set.id, layout::all_scored(0, set.id));
+        let removed = scores.clone().filter(|&score| of(score));
+        let places = removed.map(|score| layout::scored(0, set.id, score.into(), format!("m{score}").as_bytes()));
+        places.filter(|place| from <= *place && *place < to).count()
+    };
+    for count in 1..100 {
+        told(&server, "ZPOPMIN q; ZPOPMAX q");
+        let removed = passed(&|score| !(-200 + count..200 - count).contains(&score));
+        assert!(removed <= 2, "{removed} after {count}");
+    }
+    // The queue of members that are due, without a pop.
+    for score in -101..0 {
+        told(&server, &format!("ZRANGE q -inf 0 BYSCORE LIMIT 0 1; ZREM q m{score}"));
+        let removed = passed(&|other| !(score + 1..101).contains(&other));
+        assert!(removed <= 2, "{removed} after {score}");
+    }
+    // Members that are removed together are passed together, once.
+    told(&server, "ZREMRANGEBYSCORE q -inf 50; ZPOPMIN q");
+    assert!(passed(&|score| !(52..101).contains(&score)) <= 2);
+    assert_eq!(queue(&server).split(' ').count(), 49);
 }
 
 #[test]
