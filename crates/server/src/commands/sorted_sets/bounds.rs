@@ -164,8 +164,12 @@ impl Choice {
 }
 
 fn scores(space: Space, set: &Collection, from: ScoreBound, to: ScoreBound) -> Range {
+    let (first, last) = layout::all_scored(space, set.id);
     let bound = |score, is_end| layout::scored_bound(space, set.id, score, is_end);
-    (bound(from.score, from.is_open), bound(to.score, !to.is_open))
+    // A range that leaves out nothing at an end begins there. So a scan learns where the members begin.
+    let from = if from.score == f64::NEG_INFINITY && !from.is_open { first } else { bound(from.score, from.is_open) };
+    let to = if to.score == f64::INFINITY && !to.is_open { last } else { bound(to.score, !to.is_open) };
+    (from, to)
 }
 
 /// The score of all members, if they have the same.

@@ -156,6 +156,15 @@ fn a_sorted_set_that_is_a_queue_has_all_members_that_stay_or_come() {
     server.shared.max_written_bytes = most;
 }
 
+/// Counts removed members of a sorted set in the range that is remembered. `m5` is the member with the score 5.
+fn removed_in_range(server: &LocalServer, key: &str, removed: impl Iterator<Item = i32>) -> usize {
+    let mut keys = server.shared.transaction(0);
+    let set = keys.collection(0, key.as_bytes(), header::Kind::SortedSet).unwrap().unwrap();
+    let (from, to) = keys.fronts().narrowed(set.id, layout::all_scored(0, set.id));
+    let places = removed.map(|score| layout::scored(0, set.id, score.into(), format!("m{score}").as_bytes()));
+    places.filter(|place| from <= *place && *place < to).count()
+}
+
 /// Counts what a pop passes: removed members in the range that is remembered. There is at most one at each end, however
 /// many were removed.
 #[test]
@@ -164,14 +173,7 @@ fn a_pop_passes_what_the_pops_before_it_have_removed_and_no_more() {
     let scores = -200..200_i32;
     let all: Vec<String> = scores.clone().map(|score| format!("{score} m{score}")).collect();
     told(&server, &format!("ZADD q {}", all.join(" ")));
-    let passed = |of: &dyn Fn(i32) -> bool| {
-        let mut keys = server.shared.transaction(0);
-        let set = keys.collection(0, b"q", header::Kind::SortedSet).unwrap().unwrap();
-        let (from, to) = keys.fronts().narrowed(set.id, layout::all_scored(0, set.id));
-        let removed = scores.clone().filter(|&score| of(score));
-        let places = removed.map(|score| layout::scored(0, set.id, score.into(), format!("m{score}").as_bytes()));
-        places.filter(|place| from <= *place && *place < to).count()
-    };
+    let passed = |of: &dyn Fn(i32) -> bool| removed_in_range(&server, "q", scores.clone().filter(|&score| of(score)));
     for count in 1..100 {
         told(&server, "ZPOPMIN q; ZPOPMAX q");
         let removed = passed(&|score| !(-200 + count..200 - count).contains(&score));
@@ -187,6 +189,29 @@ fn a_pop_passes_what_the_pops_before_it_have_removed_and_no_more() {
     told(&server, "ZREMRANGEBYSCORE q -inf 50; ZPOPMIN q");
     assert!(passed(&|score| !(52..101).contains(&score)) <= 2);
     assert_eq!(queue(&server).split(' ').count(), 49);
+}
+
+/// Such queues are never popped: what is due is read and then removed, or all that is too old is removed.
+#[test]
+fn a_queue_that_is_read_by_scores_passes_no_more_than_one_that_is_popped() {
+    let server = server(&Arc::default());
+    let all: Vec<String> = (0..100).map(|score| format!("{score} m{score}")).collect();
+    for key in ["due", "old", "top"] {
+        told(&server, &format!("ZADD {key} {}", all.join(" ")));
+    }
+    for first in 0..90 {
+        let last = 99 - first;
+        told(&server, &format!("ZRANGEBYSCORE due -inf {first} LIMIT 0 1; ZREM due m{first}"));
+        told(&server, &format!("ZREMRANGEBYSCORE old -inf {first}"));
+        told(&server, &format!("ZREVRANGEBYSCORE top +inf {last} LIMIT 0 1; ZREM top m{last}"));
+        for (key, removed) in [("due", 0..first + 1), ("old", 0..first + 1), ("top", last..100)] {
+            assert_eq!(removed_in_range(&server, key, removed), 1, "{key} after {first}");
+        }
+    }
+    for (key, range) in [("due", "90 91"), ("old", "90 91"), ("top", "8 9")] {
+        let count = told(&server, &format!("ZCOUNT {key} {range}; ZCOUNT {key} -inf +inf; ZCARD {key}"));
+        assert_eq!(count, ":2\r\n:10\r\n:10\r\n", "{key}");
+    }
 }
 
 #[test]
