@@ -41,8 +41,7 @@ impl Fronts {
 
     /// Notes a collection's range. When there are too many, all others are forgotten: those that are in use are soon
     /// known again, however old they are.
-    fn learn(&self, id: u64, (from, to): &Range) {
-        let range = (at_or_before(from), at_or_after(to));
+    fn learn(&self, id: u64, range: Range) {
         let mut fronts = lock(&self.0);
         if fronts.len() >= MOST && !fronts.contains_key(&id) {
             fronts.clear();
@@ -93,7 +92,7 @@ impl<'s> OwnFronts<'s> {
 
     /// Records that all elements of a collection are in this range.
     pub fn set(&self, id: u64, range: Range) {
-        self.own.borrow_mut().insert(id, range);
+        self.own.borrow_mut().insert(id, short(&range));
     }
 
     /// Has scans of a collection learn from now on, because the run removes an element. All elements are in the range
@@ -145,7 +144,7 @@ impl<'s> OwnFronts<'s> {
             Direction::Backward if to == front.1 => (front.0.clone(), first.map_or(from, |last| after(&last))),
             _ => return Ok(()),
         };
-        if learnt != front {
+        if short(&learnt) != front {
             self.set(id, learnt);
         }
         Ok(())
@@ -153,7 +152,7 @@ impl<'s> OwnFronts<'s> {
 
     /// Has all runs know what this one has learnt. Its batch is written.
     pub fn end(&self) {
-        self.own.take().iter().for_each(|(id, range)| self.all.learn(*id, range));
+        self.own.take().into_iter().for_each(|(id, range)| self.all.learn(id, range));
     }
 }
 
@@ -165,6 +164,11 @@ fn widen((from, to): &mut Range, key: &[u8]) {
     if key >= &to[..] {
         *to = at_or_after(&after(key));
     }
+}
+
+/// Returns a range with short bounds that has all keys of this one.
+fn short((from, to): &Range) -> Range {
+    (at_or_before(from), at_or_after(to))
 }
 
 /// Returns a short lower bound of all keys of which this is one.
@@ -199,14 +203,14 @@ mod tests {
     #[test]
     fn too_many_collections_are_forgotten_and_the_oldest_is_known_again() {
         let (fronts, range) = (Fronts::default(), (key(3), key(5)));
-        (0..MOST as u64).for_each(|id| fronts.learn(id, &range));
+        (0..MOST as u64).for_each(|id| fronts.learn(id, range.clone()));
         assert!([0, MOST as u64 - 1].iter().all(|&id| fronts.of(id).as_ref() == Some(&range)));
         // One that is known takes no room.
-        fronts.learn(0, &range);
+        fronts.learn(0, range.clone());
         assert!(fronts.of(1).is_some());
-        fronts.learn(MOST as u64, &range);
+        fronts.learn(MOST as u64, range.clone());
         assert!([0, MOST as u64 - 1].iter().all(|&id| fronts.of(id).is_none()));
-        fronts.learn(0, &range);
+        fronts.learn(0, range);
         assert!([0, MOST as u64].iter().all(|&id| fronts.of(id).is_some()));
         fronts.forget(0);
         assert_eq!(fronts.of(0), None);
@@ -220,14 +224,16 @@ mod tests {
     #[test]
     fn bounds_are_short_and_leave_nothing_out() {
         let fronts = Fronts::default();
+        let own = OwnFronts::new(&fronts);
         for tail in [0, 7, u8::MAX] {
             for length in [MOST_BOUND_BYTES - 1, MOST_BOUND_BYTES, MOST_BOUND_BYTES + 1, 1000] {
                 let long = [&[4, 4][..], &vec![tail; length - 2]].concat();
-                let only = (Bytes::from(long.clone()), after(&long));
-                fronts.learn(1, &only);
+                own.set(1, (Bytes::from(long.clone()), after(&long)));
+                assert!(is_short_and_has(&own.of(1).unwrap(), &long), "{tail} {length}");
+                own.end();
                 assert!(is_short_and_has(&fronts.of(1).unwrap(), &long), "{tail} {length}");
                 for bound in [3, 5] {
-                    fronts.learn(1, &(key(bound), key(bound)));
+                    fronts.learn(1, (key(bound), key(bound)));
                     fronts.widen(1, &long);
                     assert!(is_short_and_has(&fronts.of(1).unwrap(), &long), "{tail} {length} {bound}");
                 }
