@@ -9,7 +9,8 @@ use crate::keyspace::transaction::check_length;
 use crate::keyspace::writes::{Direction, PORTION_BYTES, Writes};
 use crate::protocol::reply::Reply;
 use crate::records::store::Records;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
+use forebay_env::Random;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -25,7 +26,9 @@ const CANDIDATES: usize = 16;
 /// the elements are chosen in this way, so most choices are new.
 const MAX_VAIN: usize = 1000;
 /// Most elements that a command chooses with repetition.
-pub(crate) const MAX_REPEATED: u64 = 10_000_000;
+const MAX_REPEATED: u64 = 10_000_000;
+/// Bytes of the shortest bulk string in a reply.
+const LEAST_BULK_BYTES: usize = 6;
 
 /// Refuses an element that is too long for a key of the engine.
 pub(crate) fn check_element(store: &Records, element: &[u8]) -> Outcome {
@@ -118,9 +121,14 @@ impl Hashed {
         Self { has_values, ..self }
     }
 
+    /// The element of a record, and its value if entries have the values.
+    fn parts<'r>(&self, key: &'r [u8], value: &'r [u8]) -> (&'r [u8], &'r [u8]) {
+        ((self.element)(key), if self.has_values { value } else { &[] })
+    }
+
     fn entry(&self, key: &[u8], value: &[u8]) -> Entry {
-        let value = if self.has_values { value } else { &[][..] };
-        (Bytes::copy_from_slice((self.element)(key)), Bytes::copy_from_slice(value))
+        let (element, value) = self.parts(key, value);
+        (Bytes::copy_from_slice(element), Bytes::copy_from_slice(value))
     }
 }
 
@@ -401,36 +409,87 @@ fn choose(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed, count: u64) 
     Ok(chosen)
 }
 
-/// Returns `count` random elements, some of which may be the same. It holds no others.
-pub(crate) fn repeated(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed, count: u64) -> Outcome<Vec<Entry>> {
-    cx.keys.reads().expect_steps(count)?;
-    let choices = usize::try_from(count).unwrap_or(0);
-    let (mut chosen, mut bytes): (Vec<Entry>, usize) = (vec![(Bytes::new(), Bytes::new()); choices], 0);
-    if size > FEW && count <= size / 4 {
-        for place in &mut chosen {
-            *place = probe(cx, id, hashed)?.ok_or_else(missing)?;
-            bytes += length(place);
-            cx.make_room(bytes)?;
+/// Elements with their values, one behind another: little memory beside their bytes.
+#[derive(Debug, Default)]
+struct Held(Vec<u8>);
+
+impl Held {
+    /// Adds an element, and returns its place.
+    fn add(&mut self, element: &[u8], value: &[u8]) -> u64 {
+        let place = self.0.len() as u64;
+        for part in [element, value] {
+            self.0.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            self.0.extend_from_slice(part);
         }
-        return Ok(chosen);
+        place
     }
-    // Each choice is the number of an element. The elements are read once, in order.
-    let mut numbers: Vec<(u64, usize)> = (0..choices).map(|turn| (cx.shared.random_below(size), turn)).collect();
-    numbers.sort_unstable();
-    let mut numbers = numbers.into_iter().peekable();
-    let (range, mut number) = ((hashed.from)(cx.space(), id, 0), 0);
-    cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
-        let mut entry: Option<Entry> = None;
-        while let Some((_, turn)) = numbers.next_if(|(drawn, _)| *drawn == number) {
-            let entry = entry.get_or_insert_with(|| hashed.entry(key, value));
-            bytes += length(entry);
-            cx.make_room(bytes)?;
-            if let Some(place) = chosen.get_mut(turn) {
-                place.clone_from(entry);
+
+    /// The element at a place, and its value.
+    fn at(&self, place: u64) -> (&[u8], &[u8]) {
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        let mut rest = self.0.get(place..).unwrap_or_default();
+        let mut next = || {
+            let length = rest.try_get_u32_le().unwrap_or(0) as usize;
+            let (part, others) = rest.split_at_checked(length).unwrap_or_default();
+            rest = others;
+            part
+        };
+        (next(), next())
+    }
+}
+
+/// Replies with `count` random elements, some of which may be the same. The caller has written the head of their array.
+/// Beside the reply, it holds a number for each choice, and once each element that is chosen.
+pub(crate) fn repeated(
+    cx: &mut Context<'_, '_>,
+    id: u64,
+    size: u64,
+    hashed: Hashed,
+    count: u64,
+    reply: impl Fn(&mut Reply, &[u8], &[u8]),
+) -> Outcome {
+    if count > MAX_REPEATED {
+        return Err(Failure::text("ERR value is out of range"));
+    }
+    cx.keys.reads().expect_steps(count)?;
+    cx.make_room(usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(LEAST_BULK_BYTES))?;
+    if size > FEW && count <= size / 4 {
+        for _ in 0..count {
+            let (element, value) = probe(cx, id, hashed)?.ok_or_else(missing)?;
+            reply(cx.out, &element, &value);
+            if cx.out.is_full() {
+                break;
             }
         }
+        return Ok(());
+    }
+    // Each choice is the number of an element. The elements are read once, in order, and then each choice is a place.
+    let mut random = Random::seeded(cx.shared.random());
+    let mut choices: Vec<u64> = (0..count).map(|_| random.below(size)).collect();
+    choices.sort_unstable();
+    let (range, mut held, mut bytes, mut number) = ((hashed.from)(cx.space(), id, 0), Held::default(), 0, 0);
+    let mut left = choices.iter_mut().peekable();
+    cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
+        let (element, value) = hashed.parts(key, value);
+        let mut place = None;
+        while let Some(choice) = left.next_if(|choice| **choice == number) {
+            bytes += element.len() + value.len() + 1;
+            cx.make_room(bytes)?;
+            *choice = *place.get_or_insert_with(|| held.add(element, value));
+        }
         number += 1;
-        Ok(numbers.peek().is_some())
+        Ok(left.peek().is_some())
     })?;
-    if numbers.peek().is_none() { Ok(chosen) } else { Err(missing()) }
+    if left.peek().is_some() {
+        return Err(missing());
+    }
+    random.shuffle(&mut choices);
+    for place in choices {
+        let (element, value) = held.at(place);
+        reply(cx.out, element, value);
+        if cx.out.is_full() {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Hashes: fields with values, one record of the engine each.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::collections::{self, Entry, HASHED, Hashed, MAX_REPEATED, Open, check_element, random_count};
+use crate::commands::collections::{self, HASHED, Open, check_element, random_count};
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::scan::{cursor, scan_options};
@@ -304,25 +304,27 @@ fn hrandfield(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         cx.out.array(0);
         return Ok(());
     };
-    let chosen = choose(cx, hash, HASHED.with_values(with_values), count)?;
+    let hashed = HASHED.with_values(with_values);
     let nested = with_values && cx.out.protocol() == Protocol::Three;
-    cx.out.array(chosen.len() * if with_values && !nested { 2 } else { 1 });
-    for (name, value) in chosen {
+    let replies = |fields: usize| fields.saturating_mul(if with_values && !nested { 2 } else { 1 });
+    let reply = |out: &mut Reply, name: &[u8], value: &[u8]| {
         if nested {
-            cx.out.array(2);
+            out.array(2);
         }
-        cx.out.bulk(name);
+        out.bulk(name);
         if with_values {
-            cx.out.bulk(value);
+            out.bulk(value);
         }
+    };
+    if count < 0 {
+        let count = count.unsigned_abs();
+        cx.out.array(replies(usize::try_from(count).unwrap_or(usize::MAX)));
+        return collections::repeated(cx, hash.id, hash.a, hashed, count, reply);
+    }
+    let chosen = collections::distinct(cx, hash.id, hash.a, hashed, count.unsigned_abs())?;
+    cx.out.array(replies(chosen.len()));
+    for (name, value) in chosen {
+        reply(cx.out, &name, &value);
     }
     Ok(())
-}
-
-fn choose(cx: &Context<'_, '_>, hash: Collection, hashed: Hashed, count: i64) -> Outcome<Vec<Entry>> {
-    match u64::try_from(count) {
-        Ok(count) => collections::distinct(cx, hash.id, hash.a, hashed, count),
-        Err(_) if count.unsigned_abs() > MAX_REPEATED => Err(Failure::text("ERR value is out of range")),
-        Err(_) => collections::repeated(cx, hash.id, hash.a, hashed, count.unsigned_abs()),
-    }
 }

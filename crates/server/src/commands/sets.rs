@@ -1,7 +1,7 @@
 //! Sets: members, one record of the engine each.
 
 use crate::commands::arguments::Arguments;
-use crate::commands::collections::{self, HASHED, MAX_REPEATED, Open, check_element, random_count};
+use crate::commands::collections::{self, HASHED, Open, check_element, random_count};
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::scan::{cursor, scan_options};
@@ -229,10 +229,11 @@ fn srandmember(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let chosen = match (set, count.unwrap_or(1)) {
         (None, _) => Vec::new(),
         (Some(set), count) if count >= 0 => collections::distinct(cx, set.id, set.a, HASHED, count.unsigned_abs())?,
-        (Some(_), count) if count.unsigned_abs() > MAX_REPEATED => {
-            return Err(Failure::text("ERR value is out of range"));
+        (Some(set), count) => {
+            let count = count.unsigned_abs();
+            cx.out.array(usize::try_from(count).unwrap_or(usize::MAX));
+            return collections::repeated(cx, set.id, set.a, HASHED, count, |out, member, _| out.bulk(member));
         }
-        (Some(set), count) => collections::repeated(cx, set.id, set.a, HASHED, count.unsigned_abs())?,
     };
     match count {
         None => cx.out.bulk_or_null(chosen.first().map(|(member, _)| member)),

@@ -2,7 +2,7 @@
 
 use super::members::{self, Scored};
 use crate::commands::arguments::Arguments;
-use crate::commands::collections::{self, MAX_REPEATED, MEMBERS, Open, check_element, random_count};
+use crate::commands::collections::{self, MEMBERS, Open, check_element, random_count};
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::commands::scan::{cursor, scan_options};
@@ -280,10 +280,8 @@ fn zrandmember(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let with_scores = arguments.len() == 4;
-    let too_many = |count: i64| count < 0 && count.unsigned_abs() > MAX_REPEATED;
-    let out_of_range = Failure::text("ERR value is out of range");
     if with_scores && count.is_some_and(|count| count.unsigned_abs() > i64::MAX.unsigned_abs() / 2) {
-        return Err(out_of_range);
+        return Err(Failure::text("ERR value is out of range"));
     }
     let Some(set) = cx.collection(arguments.at(1), Kind::SortedSet)? else {
         match count {
@@ -294,8 +292,13 @@ fn zrandmember(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     };
     let hashed = MEMBERS.with_values(with_scores);
     let chosen = match count.unwrap_or(1) {
-        count if too_many(count) => return Err(out_of_range),
-        count if count < 0 => collections::repeated(cx, set.id, set.a, hashed, count.unsigned_abs())?,
+        count if count < 0 => {
+            let count = count.unsigned_abs();
+            cx.out.array(members::replies(cx.out, usize::try_from(count).unwrap_or(usize::MAX), with_scores));
+            return collections::repeated(cx, set.id, set.a, hashed, count, |out, member, score| {
+                members::reply_one(out, member, layout::score_of(score).unwrap_or(0.0), with_scores);
+            });
+        }
         count => collections::distinct(cx, set.id, set.a, hashed, count.unsigned_abs())?,
     };
     let scored = |(member, score): (bytes::Bytes, bytes::Bytes)| (member, layout::score_of(&score).unwrap_or(0.0));

@@ -505,6 +505,7 @@ fn elements_that_are_too_long_for_a_reply_are_not_held() {
                 "SRANDMEMBER k 20000",
                 "SRANDMEMBER k 19000",
                 "SRANDMEMBER k -19000",
+                "SRANDMEMBER k -10000000",
                 "SSCAN k 0 COUNT 20000",
                 "DUMP k",
                 "SORT k ALPHA",
@@ -513,12 +514,24 @@ fn elements_that_are_too_long_for_a_reply_are_not_held() {
         (
             "HSET k",
             |number| format!(" {number} {number:0200}"),
-            &["HRANDFIELD k 19000 WITHVALUES", "HRANDFIELD k -19000 WITHVALUES", "HSCAN k 0 COUNT 20000", "DUMP k"],
+            &[
+                "HRANDFIELD k 19000 WITHVALUES",
+                "HRANDFIELD k -19000 WITHVALUES",
+                "HRANDFIELD k -10000000",
+                "HSCAN k 0 COUNT 20000",
+                "DUMP k",
+            ],
         ),
         (
             "ZADD k",
             |number| format!(" {number} {number:0200}"),
-            &["ZRANDMEMBER k 19000", "ZRANDMEMBER k -19000 WITHSCORES", "ZSCAN k 0 COUNT 20000", "DUMP k"],
+            &[
+                "ZRANDMEMBER k 19000",
+                "ZRANDMEMBER k -19000 WITHSCORES",
+                "ZRANDMEMBER k -10000000",
+                "ZSCAN k 0 COUNT 20000",
+                "DUMP k",
+            ],
         ),
         (
             "RPUSH k",
@@ -668,6 +681,27 @@ fn a_list_is_read_where_it_changes() {
     assert_eq!(told(&server, "LRANGE k 3 6; LRANGE k -10 -9; LLEN k"), front + &end);
 }
 
+/// They come in any order, not in that of the collection.
+#[test]
+fn elements_that_are_chosen_with_repetition_are_mixed() {
+    let server = server(&Arc::default());
+    told(&server, "SADD set 0 1 2 3 4 5 6 7 8 9; ZADD sorted 0 0 1 1 2 2 3 3 4 4 5 5 6 6 7 7 8 8 9 9");
+    for request in ["SRANDMEMBER set -1000", "ZRANDMEMBER sorted -1000"] {
+        let reply = told(&server, request);
+        let members: Vec<&str> = reply.lines().skip(2).step_by(2).collect();
+        assert!(reply.starts_with("*1000\r\n") && members.len() == 1000, "{reply}");
+        assert_eq!(members.iter().collect::<BTreeSet<_>>().len(), 10);
+        let equal = members.windows(2).filter(|pair| pair.first() == pair.last()).count();
+        assert!(equal < 300, "{equal} of 999 are as the one before");
+    }
+    // The score of each member is its own.
+    let reply = told(&server, "ZRANDMEMBER sorted -1000 WITHSCORES");
+    let words: Vec<&str> = reply.lines().skip(2).step_by(2).collect();
+    let (pairs, rest) = words.as_chunks::<2>();
+    assert!(reply.starts_with("*2000\r\n") && pairs.len() == 1000 && rest.is_empty(), "{reply}");
+    assert!(pairs.iter().all(|[member, score]| member == score));
+}
+
 /// Values that are not replied do not count.
 #[test]
 fn random_elements_are_different_or_not() {
@@ -687,6 +721,11 @@ fn random_elements_are_different_or_not() {
             assert!(reply.starts_with(&format!("*{expected}\r\n")), "{size} {count}");
             assert_eq!(found.len(), expected as usize, "{size} {count}");
         }
+        // Some of these are chosen one by one, the others in one pass.
+        for count in [-100, -1000, -10_000_000] {
+            let reply = told(&server, &format!("HRANDFIELD hash {count} WITHVALUES"));
+            assert_eq!(reply, "-ERR too much is replied at once: at most 512 MiB\r\n", "{size} {count}");
+        }
         server.shared.max_reply_bytes = most;
         for count in [-1_i32, -100, -1000] {
             let reply = told(&server, &format!("HRANDFIELD hash {count} WITHVALUES"));
@@ -695,5 +734,6 @@ fn random_elements_are_different_or_not() {
             assert!(rest.is_empty() && pairs.len() == count.unsigned_abs() as usize, "{size} {count}");
             assert!(pairs.iter().all(|[field, found]| **found == format!("{}{value}", &field[1..])), "{size} {count}");
         }
+        assert_eq!(told(&server, "HRANDFIELD hash -10000001"), "-ERR value is out of range\r\n");
     }
 }
