@@ -9,6 +9,7 @@
 //! | `events` | what happens to keys |
 //! | `locks` | who may touch which keys at the same time |
 //! | `plain` | keys that are known to hold a string that does not expire |
+//! | `swept` | where entries of expiring keys begin |
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
 //! | `building` | elements of collections that do not exist yet |
 //! | `writes` | what a run of commands has read and written so far |
@@ -27,5 +28,6 @@ pub mod locks;
 pub mod plain;
 pub mod spaces;
 pub mod streams;
+pub mod swept;
 pub mod transaction;
 pub mod writes;

@@ -18,6 +18,7 @@ use crate::keyspace::fronts::Fronts;
 use crate::keyspace::header::Header;
 use crate::keyspace::layout::{self, DATABASES, Layout, Space};
 use crate::keyspace::plain::PlainKeys;
+use crate::keyspace::swept::Swept;
 use crate::records::direction::Direction;
 use crate::records::store::Records;
 use bytes::{Buf, BufMut, Bytes};
@@ -171,6 +172,7 @@ pub struct Spaces {
     counts: [[AtomicI64; 3]; DATABASES],
     plain: PlainKeys,
     fronts: Fronts,
+    swept: Swept,
 }
 
 impl Spaces {
@@ -202,6 +204,7 @@ impl Spaces {
             counts: Default::default(),
             plain: PlainKeys::new(&mut Random::seeded(secret()? as u64)),
             fronts: Fronts::default(),
+            swept: Swept::default(),
         };
         building::remove_left(store)?;
         spaces.count(store)?;
@@ -239,6 +242,12 @@ impl Spaces {
     #[must_use]
     pub const fn fronts(&self) -> &Fronts {
         &self.fronts
+    }
+
+    /// Where entries of expiring keys begin.
+    #[must_use]
+    pub const fn swept(&self) -> &Swept {
+        &self.swept
     }
 
     /// The space of each database. It changes only while all keys are locked.

@@ -64,6 +64,8 @@ pub struct Transaction<'s> {
     /// Keys that this run made plain.
     plain: HashSet<Tag>,
     fronts: OwnFronts<'s>,
+    /// The first entry of an expiring key that this run adds to each space.
+    expiries: BTreeMap<Space, Bytes>,
     /// Keys that have changed.
     touched: Option<BTreeMap<(Space, Bytes), Touch>>,
     changed_watched: Vec<Name>,
@@ -117,6 +119,7 @@ impl<'s> Transaction<'s> {
             deltas,
             plain,
             fronts: OwnFronts::new(spaces.fronts()),
+            expiries: BTreeMap::new(),
             touched,
             changed_watched: Vec::new(),
             expired,
@@ -592,7 +595,12 @@ impl<'s> Transaction<'s> {
                 self.writes.delete(layout::expiry(space, was, key));
             }
             if let Some(is) = is {
-                self.writes.put(layout::expiry(space, is, key), Bytes::new());
+                let entry = layout::expiry(space, is, key);
+                let first = self.expiries.entry(space).or_insert_with(|| entry.clone());
+                if entry < *first {
+                    *first = entry.clone();
+                }
+                self.writes.put(entry, Bytes::new());
             }
         }
         if let Some(delta) = self.deltas.get_mut(usize::from(space)) {
@@ -694,6 +702,8 @@ impl<'s> Transaction<'s> {
         let doubt = self.writes.commit()?;
         exchange.into_iter().for_each(Exchange::end);
         self.plain.drain().for_each(|tag| self.spaces.plain().learn(tag));
+        let expiries = std::mem::take(&mut self.expiries);
+        expiries.iter().for_each(|(space, first)| self.spaces.swept().add(*space, first));
         self.fronts.end();
         self.spaces.add(&std::mem::take(&mut self.deltas));
         Ok(doubt)

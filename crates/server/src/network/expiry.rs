@@ -1,7 +1,8 @@
 //! Removes keys that have expired.
 //!
 //! An expired key is gone for all commands at once. Its remains are removed here, by the entries of expiring keys,
-//! which are in the order of their times.
+//! which are in the order of their times. A sweep does not pass again what earlier ones have removed
+//! (`keyspace::swept`).
 
 use crate::execute::Executor;
 use crate::keyspace::failure::Outcome;
@@ -32,18 +33,30 @@ pub fn remove_some(executor: &Executor<'_>) -> Outcome<bool> {
 fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
     let shared = executor.shared;
     let now_ms = shared.time.now_ms();
-    let keyed = shared.spaces.layout();
+    let (keyed, swept) = (shared.spaces.layout(), shared.spaces.swept());
+    let (from, to) = layout::expiries_before(space, now_ms);
+    let range = (from.max(swept.begin(space)), to);
     let (mut found, mut looks): (Vec<Bytes>, usize) = (Vec::new(), 0);
-    Writes::new(&shared.store, 0).scan(&layout::expiries_before(space, now_ms), Direction::Forward, |key, _| {
-        let key = layout::client_key(key);
+    // The first entry that stays, and where the next sweep goes on if this one looks no further.
+    let (mut kept, mut next) = (None, None);
+    Writes::new(&shared.store, 0).scan(&range, Direction::Forward, |entry, _| {
+        let key = layout::client_key(entry);
         looks += 1;
         // A job may have reserved keys for long. They stay, and others do not.
         if !shared.locks.keeps(keyed.hash(key)) {
             found.push(Bytes::copy_from_slice(key));
+        } else if kept.is_none() {
+            kept = Some(Bytes::copy_from_slice(entry));
         }
-        Ok(found.len() < AT_A_TIME && looks < MAX_LOOKS)
+        let goes_on = found.len() < AT_A_TIME && looks < MAX_LOOKS;
+        if !goes_on {
+            next = Some(layout::after(entry));
+        }
+        Ok(goes_on)
     })?;
+    let passed = kept.or(next).unwrap_or(range.1);
     if found.is_empty() {
+        swept.end(space, passed);
         return Ok(0);
     }
     // While another thread has locked everything, or has just reserved one of these, they stay until the next sweep.
@@ -55,6 +68,7 @@ fn remove(executor: &Executor<'_>, space: u8) -> Outcome<usize> {
         keys.expire(space, key)?;
     }
     let doubt = executor.finish(None, None, &mut keys)?;
+    swept.end(space, passed);
     drop(locked);
     executor.serve_waiters(&keys);
     doubt.map_or(Ok(found.len()), Err)

@@ -1,6 +1,7 @@
 //! Commands that take long, and what other clients do meanwhile.
 
 use super::*;
+use crate::keyspace::layout;
 use crate::keyspace::locks::Reservation;
 
 /// Most steps of a command in these tests.
@@ -351,6 +352,50 @@ fn a_reserved_key_that_has_expired_keeps_no_other_from_being_removed() {
     }
     server.sweep().unwrap();
     assert!(!keys().contains("expires="), "{}", keys());
+}
+
+/// Each sweep begins where the one before has ended.
+#[test]
+fn what_a_sweep_has_removed_is_not_passed_again() {
+    let clock = Arc::new(ManualClock::new());
+    let mut server = server(&clock);
+    let begins = |server: &LocalServer| server.shared.spaces.swept().begin(0);
+    let advance = || {
+        clock.advance(Duration::from_millis(20));
+        layout::expiries_before(0, clock.wall_ms()).1
+    };
+    (0..600).for_each(|key| assert_eq!(told(&server, &format!("SET expires{key} 1 PX 10")), "+OK\r\n"));
+    told(&server, "SET reserved 1 PX 5; SET k 1 PX 1000000");
+    let (expires_ms, now) = (clock.wall_ms() + 5, advance());
+    let reserved = reserve(&server, "reserved", true);
+    server.sweep().unwrap();
+    assert_eq!(begins(&server), layout::expiry(0, expires_ms, b"reserved"));
+    drop(reserved);
+    server.sweep().unwrap();
+    assert_eq!(begins(&server), now);
+    // A time that has passed.
+    assert_eq!(told(&server, "SET old 1 PXAT 5; SET other 1 PXAT 6"), "+OK\r\n+OK\r\n");
+    assert_eq!(begins(&server), layout::expiry(0, 5, b"old"));
+    server.sweep().unwrap();
+    assert_eq!((begins(&server), told(&server, "DBSIZE")), (now, ":1\r\n".to_owned()));
+    // What is not written does not count.
+    let now = advance();
+    server.sweep().unwrap();
+    let most = std::mem::replace(&mut server.shared.max_written_bytes, 1000);
+    let refused = told(&server, &format!("MULTI; SET old 1 PXAT 5; SET long {}; EXEC", "v".repeat(2000)));
+    assert!(refused.contains("QUEUED\r\n-ERR"), "{refused}");
+    server.shared.max_written_bytes = most;
+    assert_eq!(begins(&server), now);
+    // A run that is written after a sweep that began later.
+    let mut keys = server.shared.transaction(clock.wall_ms());
+    keys.set_string(0, b"late", b"1", Some(clock.wall_ms() + 1)).unwrap();
+    let now = advance();
+    server.sweep().unwrap();
+    assert_eq!(begins(&server), now);
+    assert_eq!(keys.commit(), Ok(None));
+    drop(keys);
+    server.sweep().unwrap();
+    assert_eq!((begins(&server), told(&server, "DBSIZE")), (now, ":1\r\n".to_owned()));
 }
 
 #[test]
