@@ -362,51 +362,90 @@ fn probe(cx: &Context<'_, '_>, id: u64, hashed: Hashed) -> Outcome<Option<Entry>
     Ok(if chosen < found.len() { Some(found.swap_remove(chosen)) } else { None })
 }
 
-/// Returns `count` random elements that are all different, or all elements if there are not more. It holds no others.
-pub(crate) fn distinct(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed, count: u64) -> Outcome<Vec<Entry>> {
-    let chosen = if count >= size {
-        entries(cx, id, hashed, &|bytes| cx.make_room(bytes))?
-    } else {
-        choose(cx, id, size, hashed, count)?
-    };
-    if chosen.len() as u64 == count.min(size) { Ok(chosen) } else { Err(missing()) }
+/// Replies with as many random elements as `count` says, each of which is this many replies. They are all different, or
+/// all elements if there are not more; if the count is negative, some may be the same.
+pub(crate) fn random(
+    cx: &mut Context<'_, '_>,
+    collection: Collection,
+    hashed: Hashed,
+    count: i64,
+    replies: usize,
+    reply: impl Fn(&mut Reply, &[u8], &[u8]),
+) -> Outcome {
+    let (Collection { id, a: size, .. }, choices) = (collection, count.unsigned_abs());
+    let chosen = if count < 0 { choices } else { choices.min(size) };
+    cx.out.array(usize::try_from(chosen).unwrap_or(usize::MAX).saturating_mul(replies));
+    if count < 0 {
+        return repeated(cx, id, size, hashed, choices, reply);
+    }
+    each_distinct(cx, id, size, hashed, choices, |out, element, value| {
+        reply(out, element, value);
+        Ok(!out.is_full())
+    })
 }
 
-/// Returns `count` random elements that are all different, or fewer if there are not as many as `size`, which is more.
-fn choose(cx: &Context<'_, '_>, id: u64, size: u64, hashed: Hashed, count: u64) -> Outcome<Vec<Entry>> {
-    let (mut chosen, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
-    if size <= FEW || count > size / 4 {
-        let (range, mut seen) = ((hashed.from)(cx.space(), id, 0), 0);
-        cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
-            seen += 1;
-            // The first ones are chosen, and a later one as likely as any other, in the place of one of them.
-            if (chosen.len() as u64) < count {
-                let entry = hashed.entry(key, value);
-                bytes += length(&entry);
-                chosen.push(entry);
-            } else if let Ok(place) = usize::try_from(cx.shared.random_below(seen))
-                && let Some(former) = chosen.get_mut(place)
-            {
-                let entry = hashed.entry(key, value);
-                bytes += length(&entry);
-                bytes -= length(&std::mem::replace(former, entry));
-            }
-            cx.make_room(bytes).map(|()| true)
-        })?;
-        return Ok(chosen);
+/// Returns `count` random elements that are all different, or all elements if there are not more, for a reply.
+pub(crate) fn distinct(
+    cx: &mut Context<'_, '_>,
+    id: u64,
+    size: u64,
+    hashed: Hashed,
+    count: u64,
+) -> Outcome<Vec<Entry>> {
+    let (mut chosen, mut bytes, room): (Vec<Entry>, usize, usize) = (Vec::new(), 0, cx.out.room());
+    each_distinct(cx, id, size, hashed, count, |_, element, value| {
+        let entry = (Bytes::copy_from_slice(element), Bytes::copy_from_slice(value));
+        bytes += length(&entry);
+        if bytes > room {
+            return Err(Failure::REPLY_TOO_LONG);
+        }
+        chosen.push(entry);
+        Ok(true)
+    })?;
+    Ok(chosen)
+}
+
+/// Passes the elements of [`distinct`] to `visit`, with the place for replies, until it returns false.
+fn each_distinct(
+    cx: &mut Context<'_, '_>,
+    id: u64,
+    size: u64,
+    hashed: Hashed,
+    count: u64,
+    mut visit: impl FnMut(&mut Reply, &[u8], &[u8]) -> Outcome<bool>,
+) -> Outcome {
+    let mut wanted = count.min(size);
+    if wanted == 0 {
+        return Ok(());
     }
-    let (mut seen, mut vain) = (BTreeSet::new(), 0);
-    while (chosen.len() as u64) < count && vain < MAX_VAIN {
-        let Some(entry) = probe(cx, id, hashed)? else { break };
-        vain += 1;
-        if seen.insert(entry.0.clone()) {
-            vain = 0;
-            bytes += length(&entry);
-            cx.make_room(bytes)?;
-            chosen.push(entry);
+    let mut goes_on = true;
+    if size <= FEW || wanted > size / 4 {
+        let mut random = Random::seeded(cx.shared.random());
+        let (range, mut left, out) = ((hashed.from)(cx.space(), id, 0), size, &mut *cx.out);
+        cx.keys.reads().scan(&range, Direction::Forward, |key, value| {
+            // Each of the elements that are left is as likely as any other to be among those that are wanted.
+            if random.below(left) < wanted {
+                let (element, value) = hashed.parts(key, value);
+                wanted -= 1;
+                goes_on = visit(out, element, value)? && wanted > 0;
+            }
+            left = left.saturating_sub(1);
+            Ok(goes_on)
+        })?;
+    } else {
+        let (mut seen, mut vain) = (BTreeSet::new(), 0);
+        while goes_on && vain < MAX_VAIN {
+            let Some((element, value)) = probe(cx, id, hashed)? else { break };
+            vain += 1;
+            if !seen.contains(&element) {
+                vain = 0;
+                wanted -= 1;
+                goes_on = visit(cx.out, &element, &value)? && wanted > 0;
+                seen.insert(element);
+            }
         }
     }
-    Ok(chosen)
+    if goes_on { Err(missing()) } else { Ok(()) }
 }
 
 /// Elements with their values, one behind another: little memory beside their bytes.
@@ -440,7 +479,7 @@ impl Held {
 
 /// Replies with `count` random elements, some of which may be the same. The caller has written the head of their array.
 /// Beside the reply, it holds a number for each choice, and once each element that is chosen.
-pub(crate) fn repeated(
+fn repeated(
     cx: &mut Context<'_, '_>,
     id: u64,
     size: u64,

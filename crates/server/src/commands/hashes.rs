@@ -306,8 +306,8 @@ fn hrandfield(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     };
     let hashed = HASHED.with_values(with_values);
     let nested = with_values && cx.out.protocol() == Protocol::Three;
-    let replies = |fields: usize| fields.saturating_mul(if with_values && !nested { 2 } else { 1 });
-    let reply = |out: &mut Reply, name: &[u8], value: &[u8]| {
+    let replies = if with_values && !nested { 2 } else { 1 };
+    collections::random(cx, hash, hashed, count, replies, |out, name, value| {
         if nested {
             out.array(2);
         }
@@ -315,16 +315,5 @@ fn hrandfield(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         if with_values {
             out.bulk(value);
         }
-    };
-    if count < 0 {
-        let count = count.unsigned_abs();
-        cx.out.array(replies(usize::try_from(count).unwrap_or(usize::MAX)));
-        return collections::repeated(cx, hash.id, hash.a, hashed, count, reply);
-    }
-    let chosen = collections::distinct(cx, hash.id, hash.a, hashed, count.unsigned_abs())?;
-    cx.out.array(replies(chosen.len()));
-    for (name, value) in chosen {
-        reply(cx.out, &name, &value);
-    }
-    Ok(())
+    })
 }

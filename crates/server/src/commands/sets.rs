@@ -225,24 +225,19 @@ fn srandmember(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         3 => Some(random_count(arguments.at(2))?),
         _ => return Err(Failure::SYNTAX),
     };
-    let set = cx.collection(arguments.at(1), Kind::Set)?;
-    let chosen = match (set, count.unwrap_or(1)) {
-        (None, _) => Vec::new(),
-        (Some(set), count) if count >= 0 => collections::distinct(cx, set.id, set.a, HASHED, count.unsigned_abs())?,
-        (Some(set), count) => {
-            let count = count.unsigned_abs();
-            cx.out.array(usize::try_from(count).unwrap_or(usize::MAX));
-            return collections::repeated(cx, set.id, set.a, HASHED, count, |out, member, _| out.bulk(member));
+    let Some(set) = cx.collection(arguments.at(1), Kind::Set)? else {
+        match count {
+            Some(_) => cx.out.array(0),
+            None => cx.out.null(),
         }
+        return Ok(());
     };
-    match count {
-        None => cx.out.bulk_or_null(chosen.first().map(|(member, _)| member)),
-        Some(_) => {
-            cx.out.array(chosen.len());
-            chosen.iter().for_each(|(member, _)| cx.out.bulk(member));
-        }
-    }
-    Ok(())
+    let Some(count) = count else {
+        let chosen = collections::distinct(cx, set.id, set.a, HASHED, 1)?;
+        cx.out.bulk_or_null(chosen.first().map(|(member, _)| member));
+        return Ok(());
+    };
+    collections::random(cx, set, HASHED, count, 1, |out, member, _| out.bulk(member))
 }
 
 fn sscan(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {

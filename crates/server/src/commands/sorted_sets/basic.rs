@@ -1,6 +1,6 @@
 //! Commands about members of sorted sets.
 
-use super::members::{self, Scored};
+use super::members;
 use crate::commands::arguments::Arguments;
 use crate::commands::collections::{self, MEMBERS, Open, check_element, random_count};
 use crate::commands::command::flags::{DENYOOM, FAST, READONLY, WRITE};
@@ -291,21 +291,13 @@ fn zrandmember(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         return Ok(());
     };
     let hashed = MEMBERS.with_values(with_scores);
-    let chosen = match count.unwrap_or(1) {
-        count if count < 0 => {
-            let count = count.unsigned_abs();
-            cx.out.array(members::replies(cx.out, usize::try_from(count).unwrap_or(usize::MAX), with_scores));
-            return collections::repeated(cx, set.id, set.a, hashed, count, |out, member, score| {
-                members::reply_one(out, member, layout::score_of(score).unwrap_or(0.0), with_scores);
-            });
-        }
-        count => collections::distinct(cx, set.id, set.a, hashed, count.unsigned_abs())?,
+    let Some(count) = count else {
+        let chosen = collections::distinct(cx, set.id, set.a, hashed, 1)?;
+        cx.out.bulk_or_null(chosen.first().map(|(member, _)| member));
+        return Ok(());
     };
-    let scored = |(member, score): (bytes::Bytes, bytes::Bytes)| (member, layout::score_of(&score).unwrap_or(0.0));
-    let chosen: Vec<Scored> = chosen.into_iter().map(scored).collect();
-    match count {
-        None => cx.out.bulk_or_null(chosen.first().map(|(member, _)| member)),
-        Some(_) => members::reply(cx.out, chosen, with_scores),
-    }
-    Ok(())
+    let replies = members::replies(cx.out, 1, with_scores);
+    collections::random(cx, set, hashed, count, replies, |out, member, score| {
+        members::reply_one(out, member, layout::score_of(score).unwrap_or(0.0), with_scores);
+    })
 }

@@ -681,6 +681,21 @@ fn a_list_is_read_where_it_changes() {
     assert_eq!(told(&server, "LRANGE k 3 6; LRANGE k -10 -9; LLEN k"), front + &end);
 }
 
+/// Of a short collection, all elements are equally likely.
+#[test]
+fn elements_that_differ_are_evenly_chosen() {
+    let server = server(&Arc::default());
+    told(&server, "SADD set 0 1 2 3 4 5 6 7 8 9");
+    let mut chosen = [0; 10];
+    for _ in 0..1000 {
+        let reply = told(&server, "SRANDMEMBER set 5");
+        let members: BTreeSet<usize> = reply.lines().skip(2).step_by(2).map(|member| member.parse().unwrap()).collect();
+        assert!(reply.starts_with("*5\r\n") && members.len() == 5, "{reply}");
+        members.into_iter().for_each(|member| chosen[member] += 1);
+    }
+    assert!(chosen.iter().all(|times| (350..650).contains(times)), "{chosen:?}");
+}
+
 /// They come in any order, not in that of the collection.
 #[test]
 fn elements_that_are_chosen_with_repetition_are_mixed() {
