@@ -3,7 +3,8 @@
 //! The engine keeps deleted records for a while, and a scan passes over them one by one. A stream that is kept short,
 //! or a sorted set that is a queue, has ever more of them before its first element, and each command would pass all of
 //! them. So the server remembers a range of the engine's keys for a collection: the entries of a stream that was
-//! trimmed, or the scores of a sorted set from which members were removed. See `docs/decisions/0093`.
+//! trimmed, the scores of a sorted set from which members were removed, or the pending entries of a group or a consumer
+//! once some were acknowledged. See `docs/decisions/0093`.
 //!
 //! Invariant: the store has no element outside of the range. A caller has the collection's key locked, so nobody else
 //! adds elements meanwhile. Several runs that only read may learn at once, and each is right.
@@ -30,33 +31,37 @@ const MOST: usize = 1 << 16;
 /// Longer bounds are shortened, so that all of them take at most some 25 megabytes.
 const MOST_BOUND_BYTES: usize = 128;
 
-/// What is remembered for all runs, by the ids of the collections' lives. See the module.
+/// What has a range: a collection by the id of its life, and 0; or a group or a consumer of a stream by the same id and
+/// its own number, which copies of the stream keep.
+pub type Part = (u64, u64);
+
+/// What is remembered for all runs. See the module.
 #[derive(Debug, Default)]
-pub struct Fronts(Mutex<BTreeMap<u64, Range>>);
+pub struct Fronts(Mutex<BTreeMap<Part, Range>>);
 
 impl Fronts {
-    fn of(&self, id: u64) -> Option<Range> {
-        lock(&self.0).get(&id).cloned()
+    fn of(&self, part: Part) -> Option<Range> {
+        lock(&self.0).get(&part).cloned()
     }
 
     /// Notes a collection's range. When there are too many, all others are forgotten: those that are in use are soon
     /// known again, however old they are.
-    fn learn(&self, id: u64, range: Range) {
+    fn learn(&self, part: Part, range: Range) {
         let mut fronts = lock(&self.0);
-        if fronts.len() >= MOST && !fronts.contains_key(&id) {
+        if fronts.len() >= MOST && !fronts.contains_key(&part) {
             fronts.clear();
         }
-        fronts.insert(id, range);
+        fronts.insert(part, range);
     }
 
-    fn widen(&self, id: u64, key: &[u8]) {
-        if let Some(range) = lock(&self.0).get_mut(&id) {
+    fn widen(&self, part: Part, key: &[u8]) {
+        if let Some(range) = lock(&self.0).get_mut(&part) {
             widen(range, key);
         }
     }
 
-    fn forget(&self, id: u64) {
-        lock(&self.0).remove(&id);
+    fn forget(&self, part: Part) {
+        lock(&self.0).remove(&part);
     }
 }
 
@@ -66,7 +71,7 @@ pub struct OwnFronts<'s> {
     all: &'s Fronts,
     /// What is in here counts, and not what is remembered. It is a `RefCell`, because a scan learns and changes nothing
     /// else.
-    own: RefCell<BTreeMap<u64, Range>>,
+    own: RefCell<BTreeMap<Part, Range>>,
 }
 
 impl<'s> OwnFronts<'s> {
@@ -76,43 +81,43 @@ impl<'s> OwnFronts<'s> {
         Self { all, own: RefCell::new(BTreeMap::new()) }
     }
 
-    fn of(&self, id: u64) -> Option<Range> {
-        let own = self.own.borrow().get(&id).cloned();
-        own.or_else(|| self.all.of(id))
+    fn of(&self, part: Part) -> Option<Range> {
+        let own = self.own.borrow().get(&part).cloned();
+        own.or_else(|| self.all.of(part))
     }
 
     /// Returns the part of a range in which a collection may have elements.
     #[must_use]
-    pub fn narrowed(&self, id: u64, range: Range) -> Range {
-        match self.of(id) {
+    pub fn narrowed(&self, part: Part, range: Range) -> Range {
+        match self.of(part) {
             Some(front) => (range.0.max(front.0), range.1.min(front.1)),
             None => range,
         }
     }
 
     /// Records that all elements of a collection are in this range.
-    pub fn set(&self, id: u64, range: Range) {
-        self.own.borrow_mut().insert(id, short(&range));
+    pub fn set(&self, part: Part, range: Range) {
+        self.own.borrow_mut().insert(part, short(&range));
     }
 
     /// Has scans of a collection learn from now on, because the run removes an element. All elements are in the range
     /// `whole`.
-    pub fn remember(&self, id: u64, whole: impl FnOnce() -> Range) {
-        self.own.borrow_mut().entry(id).or_insert_with(|| self.all.of(id).unwrap_or_else(whole));
+    pub fn remember(&self, part: Part, whole: impl FnOnce() -> Range) {
+        self.own.borrow_mut().entry(part).or_insert_with(|| self.all.of(part).unwrap_or_else(whole));
     }
 
     /// Records that the run adds an element.
-    pub fn widen(&self, id: u64, key: &[u8]) {
-        self.all.widen(id, key);
-        if let Some(range) = self.own.borrow_mut().get_mut(&id) {
+    pub fn widen(&self, part: Part, key: &[u8]) {
+        self.all.widen(part, key);
+        if let Some(range) = self.own.borrow_mut().get_mut(&part) {
             widen(range, key);
         }
     }
 
     /// Forgets a collection, because elements may come anywhere.
-    pub fn forget(&self, id: u64) {
-        self.own.borrow_mut().remove(&id);
-        self.all.forget(id);
+    pub fn forget(&self, part: Part) {
+        self.own.borrow_mut().remove(&part);
+        self.all.forget(part);
     }
 
     /// Passes the elements of a collection in a range to `visit`, as [`Writes::scan`] does. A scan from an end of a
@@ -123,12 +128,12 @@ impl<'s> OwnFronts<'s> {
     pub fn scan(
         &self,
         writes: &Writes<'_>,
-        id: u64,
+        part: Part,
         range: &Range,
         direction: Direction,
         mut visit: impl FnMut(&[u8], &[u8]) -> Outcome<bool>,
     ) -> Outcome {
-        let Some(front) = self.of(id) else { return writes.scan(range, direction, visit) };
+        let Some(front) = self.of(part) else { return writes.scan(range, direction, visit) };
         let (from, to) = (range.0.clone().max(front.0.clone()), range.1.clone().min(front.1.clone()));
         if from >= to {
             return Ok(());
@@ -145,14 +150,14 @@ impl<'s> OwnFronts<'s> {
             _ => return Ok(()),
         };
         if short(&learnt) != front {
-            self.set(id, learnt);
+            self.set(part, learnt);
         }
         Ok(())
     }
 
     /// Has all runs know what this one has learnt. Its batch is written.
     pub fn end(&self) {
-        self.own.take().into_iter().for_each(|(id, range)| self.all.learn(id, range));
+        self.own.take().into_iter().for_each(|(part, range)| self.all.learn(part, range));
     }
 }
 
@@ -203,17 +208,17 @@ mod tests {
     #[test]
     fn too_many_collections_are_forgotten_and_the_oldest_is_known_again() {
         let (fronts, range) = (Fronts::default(), (key(3), key(5)));
-        (0..MOST as u64).for_each(|id| fronts.learn(id, range.clone()));
-        assert!([0, MOST as u64 - 1].iter().all(|&id| fronts.of(id).as_ref() == Some(&range)));
+        (0..MOST as u64).for_each(|id| fronts.learn((id, 0), range.clone()));
+        assert!([0, MOST as u64 - 1].iter().all(|&id| fronts.of((id, 0)).as_ref() == Some(&range)));
         // One that is known takes no room.
-        fronts.learn(0, range.clone());
-        assert!(fronts.of(1).is_some());
-        fronts.learn(MOST as u64, range.clone());
-        assert!([0, MOST as u64 - 1].iter().all(|&id| fronts.of(id).is_none()));
-        fronts.learn(0, range);
-        assert!([0, MOST as u64].iter().all(|&id| fronts.of(id).is_some()));
-        fronts.forget(0);
-        assert_eq!(fronts.of(0), None);
+        fronts.learn((0, 0), range.clone());
+        assert!(fronts.of((1, 0)).is_some());
+        fronts.learn((MOST as u64, 0), range.clone());
+        assert!([0, MOST as u64 - 1].iter().all(|&id| fronts.of((id, 0)).is_none()));
+        fronts.learn((0, 0), range);
+        assert!([0, MOST as u64].iter().all(|&id| fronts.of((id, 0)).is_some()));
+        fronts.forget((0, 0));
+        assert_eq!(fronts.of((0, 0)), None);
     }
 
     /// Whether a range has short bounds, and a key in it.
@@ -228,14 +233,14 @@ mod tests {
         for tail in [0, 7, u8::MAX] {
             for length in [MOST_BOUND_BYTES - 1, MOST_BOUND_BYTES, MOST_BOUND_BYTES + 1, 1000] {
                 let long = [&[4, 4][..], &vec![tail; length - 2]].concat();
-                own.set(1, (Bytes::from(long.clone()), after(&long)));
-                assert!(is_short_and_has(&own.of(1).unwrap(), &long), "{tail} {length}");
+                own.set((1, 0), (Bytes::from(long.clone()), after(&long)));
+                assert!(is_short_and_has(&own.of((1, 0)).unwrap(), &long), "{tail} {length}");
                 own.end();
-                assert!(is_short_and_has(&fronts.of(1).unwrap(), &long), "{tail} {length}");
+                assert!(is_short_and_has(&fronts.of((1, 0)).unwrap(), &long), "{tail} {length}");
                 for bound in [3, 5] {
-                    fronts.learn(1, (key(bound), key(bound)));
-                    fronts.widen(1, &long);
-                    assert!(is_short_and_has(&fronts.of(1).unwrap(), &long), "{tail} {length} {bound}");
+                    fronts.learn((1, 0), (key(bound), key(bound)));
+                    fronts.widen((1, 0), &long);
+                    assert!(is_short_and_has(&fronts.of((1, 0)).unwrap(), &long), "{tail} {length} {bound}");
                 }
             }
         }
@@ -250,14 +255,14 @@ mod tests {
             let (own, mut writes) = (OwnFronts::new(&fronts), Writes::new(store, 7));
             let take = |own: &OwnFronts<'_>, writes: &mut Writes<'_>, direction: Direction| {
                 let mut found = None;
-                own.scan(writes, 1, &whole, direction, |key, _| {
+                own.scan(writes, (1, 0), &whole, direction, |key, _| {
                     found = Some(Bytes::copy_from_slice(key));
                     Ok(false)
                 })
                 .unwrap();
                 let found = found.unwrap();
                 writes.delete(found.clone());
-                own.remember(1, || whole.clone());
+                own.remember((1, 0), || whole.clone());
                 found[0]
             };
             for number in 10..50 {
@@ -267,23 +272,23 @@ mod tests {
                 assert_eq!(take(&own, &mut writes, Direction::Backward), 119 - number);
             }
             // Others learn it when the run is written.
-            assert_eq!(fronts.of(1), None);
+            assert_eq!(fronts.of((1, 0)), None);
             writes.commit().unwrap();
             own.end();
-            assert_eq!(fronts.of(1), Some((key(49), after(&[70]))));
+            assert_eq!(fronts.of((1, 0)), Some((key(49), after(&[70]))));
             // What comes before or after is seen, also by a run that has learnt more.
             let (own, mut writes) = (OwnFronts::new(&fronts), Writes::new(store, 7));
             assert_eq!(take(&own, &mut writes, Direction::Forward), 50);
             for number in [20, 90] {
-                own.widen(1, &[number]);
+                own.widen((1, 0), &[number]);
                 writes.put(key(number), Bytes::new());
             }
-            assert_eq!(fronts.of(1), Some((key(20), after(&[90]))));
+            assert_eq!(fronts.of((1, 0)), Some((key(20), after(&[90]))));
             assert_eq!(take(&own, &mut writes, Direction::Forward), 20);
             assert_eq!(take(&own, &mut writes, Direction::Backward), 90);
             assert_eq!(take(&own, &mut writes, Direction::Forward), 51);
             // A run that is not written has narrowed nothing.
-            assert_eq!(fronts.of(1), Some((key(20), after(&[90]))));
+            assert_eq!(fronts.of((1, 0)), Some((key(20), after(&[90]))));
         });
     }
 
@@ -295,14 +300,14 @@ mod tests {
             let own = OwnFronts::new(&fronts);
             let scan = |from, to, direction| {
                 let mut found = Vec::new();
-                own.scan(&writes, 1, &(key(from), key(to)), direction, |key, _| {
+                own.scan(&writes, (1, 0), &(key(from), key(to)), direction, |key, _| {
                     found.push(key[0]);
                     Ok(true)
                 })
                 .unwrap();
                 found
             };
-            own.remember(1, || (key(10), key(90)));
+            own.remember((1, 0), || (key(10), key(90)));
             for (from, to, direction, found, learnt) in [
                 (0, 30, Direction::Forward, vec![], (30, 90)),
                 (0, 20, Direction::Forward, vec![], (30, 90)),
@@ -312,10 +317,10 @@ mod tests {
                 (0, 99, Direction::Forward, vec![50], (50, 70)),
             ] {
                 assert_eq!(scan(from, to, direction), found);
-                assert_eq!(own.of(1), Some((key(learnt.0), key(learnt.1))));
+                assert_eq!(own.of((1, 0)), Some((key(learnt.0), key(learnt.1))));
             }
             assert_eq!(scan(0, 99, Direction::Backward), [50]);
-            assert_eq!(own.of(1), Some((key(50), after(&[50]))));
+            assert_eq!(own.of((1, 0)), Some((key(50), after(&[50]))));
         });
     }
 }

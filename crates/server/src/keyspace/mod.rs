@@ -13,7 +13,7 @@
 //! | `spaces` | what a store knows of itself: seed, ids, databases, counts |
 //! | `building` | elements of collections that do not exist yet |
 //! | `writes` | what a run of commands has read and written so far |
-//! | `fronts` | where streams and sorted sets begin and end |
+//! | `fronts` | where streams, pending entries and sorted sets begin and end |
 //! | `functions` | libraries of functions |
 //! | `transaction` | keys, types and expiries on top of it |
 

@@ -238,7 +238,7 @@ impl Spaces {
         &self.plain
     }
 
-    /// Where streams and sorted sets begin and end.
+    /// Where streams, pending entries and sorted sets begin and end.
     #[must_use]
     pub const fn fronts(&self) -> &Fronts {
         &self.fronts

@@ -10,7 +10,7 @@
 use crate::keyspace::building::NewElements;
 use crate::keyspace::events::{Class, Event, Wanted};
 use crate::keyspace::failure::{Failure, Outcome};
-use crate::keyspace::fronts::OwnFronts;
+use crate::keyspace::fronts::{OwnFronts, Part};
 use crate::keyspace::header::{Collection, Content, Header, Kind, Stream};
 use crate::keyspace::layout::{self, DATABASES, Layout, Range, Space};
 use crate::keyspace::plain::Tag;
@@ -433,19 +433,19 @@ impl<'s> Transaction<'s> {
         &self.fronts
     }
 
-    /// Passes the elements of a collection with this id in a range to `visit`, as [`Writes::scan`] does. What is known
-    /// to have no elements is not passed.
+    /// Passes the elements of a part in a range to `visit`, as [`Writes::scan`] does. What is known to have no
+    /// elements is not passed.
     ///
     /// # Errors
     /// Those of the database and of `visit`.
     pub fn scan(
         &self,
-        id: u64,
+        part: Part,
         range: &Range,
         direction: Direction,
         visit: impl FnMut(&[u8], &[u8]) -> Outcome<bool>,
     ) -> Outcome {
-        self.fronts.scan(&self.writes, id, range, direction, visit)
+        self.fronts.scan(&self.writes, part, range, direction, visit)
     }
 
     /// An id for a new collection.

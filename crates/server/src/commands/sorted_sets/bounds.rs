@@ -238,7 +238,7 @@ fn by_rank(
         return members::each(keys, set.id, &all, direction, (before, most), visit);
     }
     let mut first = Bytes::new();
-    keys.scan(set.id, &all, back, |key, _| {
+    keys.scan((set.id, 0), &all, back, |key, _| {
         left = left.saturating_sub(1);
         if left == 0 {
             first = Bytes::copy_from_slice(key);

@@ -37,7 +37,7 @@ pub(crate) fn put(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], score
     }
     cx.keys.writes().put(key, Bytes::copy_from_slice(&layout::score_bytes(score)));
     let scored = layout::scored(space, id, score, member);
-    cx.keys.fronts().widen(id, &scored);
+    cx.keys.fronts().widen((id, 0), &scored);
     cx.keys.writes().put(scored, Bytes::new());
     Ok(())
 }
@@ -55,7 +55,7 @@ pub(crate) fn take(cx: &mut Context<'_, '_>, set: &mut Open, member: &[u8], scor
 fn take_from_order(cx: &mut Context<'_, '_>, id: u64, member: &[u8], score: f64) {
     let space = cx.space();
     cx.keys.writes().delete(layout::scored(space, id, score, member));
-    cx.keys.fronts().remember(id, || layout::all_scored(space, id));
+    cx.keys.fronts().remember((id, 0), || layout::all_scored(space, id));
 }
 
 /// A function that gets members of a sorted set one by one, until it returns false.
@@ -73,7 +73,7 @@ pub(crate) fn each(
     if most == 0 {
         return Ok(());
     }
-    keys.scan(set, range, direction, |key, _| {
+    keys.scan((set, 0), range, direction, |key, _| {
         if skip > 0 {
             skip -= 1;
             return Ok(true);
@@ -109,7 +109,7 @@ pub(crate) fn portion(
     most: u64,
 ) -> Outcome<Vec<Scored>> {
     let (mut found, mut bytes, mut last) = (Vec::new(), 0, None);
-    keys.scan(set, range, direction, |key, _| {
+    keys.scan((set, 0), range, direction, |key, _| {
         let member = Bytes::copy_from_slice(layout::member_part(key));
         bytes += size_of::<Scored>() + member.len();
         found.push((member, layout::scored_part(key)));
@@ -129,7 +129,7 @@ pub(crate) fn portion(
 /// Number of members of a range of a set.
 pub(crate) fn count(keys: &Transaction<'_>, set: u64, range: &Range) -> Outcome<u64> {
     let mut count = 0;
-    keys.scan(set, range, Direction::Forward, |_, _| {
+    keys.scan((set, 0), range, Direction::Forward, |_, _| {
         count += 1;
         Ok(true)
     })?;

@@ -212,7 +212,7 @@ fn xsetid(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     if deleted != StreamId::LEAST {
         stream.deleted = deleted;
     }
-    cx.keys.fronts().forget(stream.id);
+    cx.keys.fronts().forget((stream.id, 0));
     cx.keys.set_stream(cx.space(), key, stream)?;
     cx.notify(Class::STREAM, "xsetid", key);
     cx.out.ok();

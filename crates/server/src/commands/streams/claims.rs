@@ -8,7 +8,7 @@ use crate::commands::command::flags::{FAST, READONLY, WRITE};
 use crate::commands::command::{Command, Context, Family};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
-use crate::keyspace::streams::{Pending, StreamId};
+use crate::keyspace::streams::{Consumer, Pending, StreamId};
 use crate::keyspace::writes::Direction;
 use crate::text::{number, shown};
 use bytes::Bytes;
@@ -109,12 +109,12 @@ fn list_pending(cx: &mut Context<'_, '_>, group: &Open, query: &Query<'_>) -> Ou
     let now_ms = cx.keys.now_ms();
     let consumer = query.consumer.map(|name| group.consumer(cx, name)).transpose()?;
     let is_nobody = consumer.as_ref().is_some_and(Option::is_none);
-    let number = consumer.flatten().map(|consumer| consumer.number);
+    let consumer = consumer.flatten();
     let (start, mut count) = (cx.out.len(), 0);
     let mut next = Some(query.ids.0).filter(|_| query.ids.0 <= query.ids.1 && !is_nobody);
     while let Some(from) = next.filter(|_| count < query.most && !cx.out.is_full()) {
         let most = (query.most - count).min(AT_A_TIME);
-        let (found, last) = portion(cx, group, number, (from, query.ids.1), most, query.idle_ms)?;
+        let (found, last) = portion(cx, group, consumer.as_ref(), (from, query.ids.1), most, query.idle_ms)?;
         count += found.len() as u64;
         for (id, pending) in found {
             cx.out.array(4);
@@ -132,12 +132,12 @@ fn list_pending(cx: &mut Context<'_, '_>, group: &Open, query: &Query<'_>) -> Ou
 /// Pending entries with their ids.
 type Listed = Vec<(StreamId, Pending)>;
 
-/// Returns up to `most` pending entries, of one consumer if there is a number, that are idle for long enough. The id is
-/// the last one that was looked at, if there may be more.
+/// Returns up to `most` pending entries, of all consumers or of one, that are idle for long enough. The id is the last
+/// one that was looked at, if there may be more.
 fn portion(
     cx: &mut Context<'_, '_>,
     group: &Open,
-    consumer: Option<u64>,
+    consumer: Option<&Consumer>,
     ids: (StreamId, StreamId),
     most: u64,
     idle_ms: u64,

@@ -31,7 +31,7 @@ pub(super) fn each(
         return Ok(());
     }
     // What was trimmed need not be passed.
-    let range = cx.keys.fronts().narrowed(stream.id, keys(cx, stream).entries(from, to));
+    let range = cx.keys.fronts().narrowed((stream.id, 0), keys(cx, stream).entries(from, to));
     cx.keys.writes().scan(&range, direction, |key, value| visit(StreamId::of_key(key), value))
 }
 

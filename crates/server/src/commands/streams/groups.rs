@@ -5,11 +5,13 @@ use crate::commands::command::Context;
 use crate::keyspace::events::Class;
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
-use crate::keyspace::layout::Range;
 use crate::keyspace::streams::{self, Consumer, Group, Pending, StreamId, StreamKeys};
 use crate::keyspace::writes::Direction;
 use crate::text::shown;
 use bytes::Bytes;
+
+/// The least id of an entry.
+const FIRST: StreamId = StreamId { ms: 0, sequence: 1 };
 
 /// A group that a command reads or changes.
 pub(super) struct Open {
@@ -110,12 +112,14 @@ impl Open {
     pub(super) fn remove_consumer(&mut self, cx: &mut Context<'_, '_>, name: &[u8]) -> Outcome<Option<u64>> {
         let Some(consumer) = self.consumer(cx, name)? else { return Ok(None) };
         let all = (StreamId::LEAST, StreamId::MOST);
-        let ids = self.own_pending(cx, consumer.number, all, u64::MAX)?;
+        let ids = self.own_pending(cx, &consumer, all, u64::MAX)?;
         cx.keys.reads().take_removal((ids.len() as u64).saturating_mul(2))?;
-        cx.keys.remove_range(self.keys.all_own_pending(self.now.number, consumer.number, all.0, all.1))?;
+        if !ids.is_empty() {
+            cx.keys.remove_range(self.keys.all_own_pending(self.now.number, consumer.number, all.0, all.1))?;
+        }
         // Those of other consumers are between them.
         for id in ids {
-            cx.keys.writes().delete(self.keys.pending(self.now.number, id));
+            self.remove_pending(cx, id);
             cx.keys.check_size()?;
         }
         cx.keys.writes().delete(self.keys.consumer(self.now.number, name));
@@ -152,25 +156,33 @@ impl Open {
         direction: Direction,
         mut visit: impl FnMut(StreamId, Pending) -> bool,
     ) -> Outcome {
-        let range: Range = self.keys.all_pending(self.now.number, from, to);
-        cx.keys.writes().scan(&range, direction, |key, value| Ok(visit(StreamId::of_key(key), Pending::decode(value)?)))
+        if self.now.pending == 0 {
+            return Ok(());
+        }
+        let range = self.keys.all_pending(self.now.number, from, to);
+        cx.keys.scan((self.keys.id, self.now.number), &range, direction, |key, value| {
+            Ok(visit(StreamId::of_key(key), Pending::decode(value)?))
+        })
     }
 
     /// Returns a consumer's pending entries from one id to another, up to `most`.
     pub(super) fn own_pending(
         &self,
         cx: &mut Context<'_, '_>,
-        consumer: u64,
+        consumer: &Consumer,
         (from, to): (StreamId, StreamId),
         most: u64,
     ) -> Outcome<Vec<StreamId>> {
-        let mut ids = Vec::new();
-        let range = self.keys.all_own_pending(self.now.number, consumer, from, to);
-        cx.keys.writes().scan(&range, Direction::Forward, |key, _| {
-            ids.push(StreamId::of_key(key));
-            Ok((ids.len() as u64) < most)
+        let mut found = Vec::new();
+        if consumer.pending == 0 {
+            return Ok(found);
+        }
+        let range = self.keys.all_own_pending(self.now.number, consumer.number, from, to);
+        cx.keys.scan((self.keys.id, consumer.number), &range, Direction::Forward, |key, _| {
+            found.push(StreamId::of_key(key));
+            Ok((found.len() as u64) < most)
         })?;
-        Ok(ids)
+        Ok(found)
     }
 
     /// Makes an entry pending, or changes who has it.
@@ -184,12 +196,17 @@ impl Open {
         if former.map(|former| former.consumer) != Some(now.consumer) {
             match former {
                 Some(former) => self.take_from(cx, id, former)?,
-                None => self.now.pending += 1,
+                None => {
+                    self.now.pending += 1;
+                    cx.keys.fronts().widen((self.keys.id, self.now.number), &self.keys.pending(self.now.number, id));
+                }
             }
             if let Some(consumer) = self.consumer(cx, &now.name)? {
                 self.put_consumer(cx, &now.name, &Consumer { pending: consumer.pending + 1, ..consumer });
             }
-            cx.keys.writes().put(self.keys.own_pending(self.now.number, now.consumer, id), Bytes::new());
+            let own = self.keys.own_pending(self.now.number, now.consumer, id);
+            cx.keys.fronts().widen((self.keys.id, now.consumer), &own);
+            cx.keys.writes().put(own, Bytes::new());
         }
         cx.keys.writes().put(self.keys.pending(self.now.number, id), now.encode());
         cx.keys.check_size()
@@ -197,13 +214,22 @@ impl Open {
 
     /// Makes an entry no longer pending.
     pub(super) fn release(&mut self, cx: &mut Context<'_, '_>, id: StreamId, former: &Pending) -> Outcome {
-        cx.keys.writes().delete(self.keys.pending(self.now.number, id));
+        self.remove_pending(cx, id);
         self.now.pending = self.now.pending.saturating_sub(1);
         self.take_from(cx, id, former)
     }
 
+    fn remove_pending(&self, cx: &mut Context<'_, '_>, id: StreamId) {
+        let (keys, group) = (self.keys, self.now.number);
+        cx.keys.writes().delete(keys.pending(group, id));
+        cx.keys.fronts().remember((keys.id, group), || keys.all_pending(group, FIRST, StreamId::MOST));
+    }
+
     fn take_from(&self, cx: &mut Context<'_, '_>, id: StreamId, former: &Pending) -> Outcome {
-        cx.keys.writes().delete(self.keys.own_pending(self.now.number, former.consumer, id));
+        let (keys, group, consumer) = (self.keys, self.now.number, former.consumer);
+        cx.keys.writes().delete(keys.own_pending(group, consumer, id));
+        let whole = || keys.all_own_pending(group, consumer, FIRST, StreamId::MOST);
+        cx.keys.fronts().remember((keys.id, consumer), whole);
         if let Some(consumer) = self.consumer(cx, &former.name)? {
             let pending = consumer.pending.saturating_sub(1);
             self.put_consumer(cx, &former.name, &Consumer { pending, ..consumer });

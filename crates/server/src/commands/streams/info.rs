@@ -197,7 +197,7 @@ fn full_pending(cx: &mut Context<'_, '_>, group: &Open, shown: u64) -> Outcome {
 }
 
 fn full_consumer(cx: &mut Context<'_, '_>, group: &Open, name: &Bytes, consumer: &Consumer, shown: u64) -> Outcome {
-    let ids = group.own_pending(cx, consumer.number, (StreamId::LEAST, StreamId::MOST), shown)?;
+    let ids = group.own_pending(cx, consumer, (StreamId::LEAST, StreamId::MOST), shown)?;
     group.fetch_pending(cx, ids.iter().copied())?;
     cx.out.map(4);
     cx.out.bulk("name");

@@ -175,9 +175,9 @@ fn deliver_again(
     most: u64,
 ) -> Outcome<Read> {
     let now_ms = cx.keys.now_ms();
-    let number = group.see_consumer(cx, key, consumer, now_ms)?.number;
+    let consumer = group.see_consumer(cx, key, consumer, now_ms)?;
     let Some(from) = after.next() else { return Ok(Vec::new()) };
-    let ids = group.own_pending(cx, number, (from, StreamId::MOST), most)?;
+    let ids = group.own_pending(cx, &consumer, (from, StreamId::MOST), most)?;
     group.fetch_pending(cx, ids.iter().copied())?;
     entries::fetch(cx, stream, ids.iter().copied())?;
     let (mut found, mut bytes) = (Vec::with_capacity(ids.len()), 0);

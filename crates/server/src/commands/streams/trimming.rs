@@ -125,7 +125,7 @@ impl Trim {
         entries::delete_first(cx, stream, &few, last, removed);
         if let Some(front) = last.next().filter(|_| removed > 0) {
             let range = entries::keys(cx, stream).entries(front, StreamId::MOST);
-            cx.keys.fronts().set(stream.id, range);
+            cx.keys.fronts().set((stream.id, 0), range);
         }
         Ok(removed)
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::keyspace::header::{self, Content, Header};
 use crate::keyspace::layout;
-use crate::keyspace::streams::{StreamId, StreamKeys};
+use crate::keyspace::streams::{Consumer, Group, StreamId, StreamKeys};
 
 #[test]
 fn a_member_that_the_target_has_changes_only_the_source() {
@@ -86,7 +86,7 @@ fn a_trimmed_stream_has_all_entries_that_stay_or_come() {
         let mut keys = server.shared.transaction(0);
         let stream = keys.stream(0, b"x").unwrap().unwrap();
         let all = StreamKeys { space: 0, id: stream.id }.entries(StreamId::LEAST, StreamId::MOST);
-        StreamId::of_key(&keys.fronts().narrowed(stream.id, all).0).to_string()
+        StreamId::of_key(&keys.fronts().narrowed((stream.id, 0), all).0).to_string()
     };
     let ids = |server: &LocalServer| {
         let range = told(server, "XRANGE x - +");
@@ -160,7 +160,7 @@ fn a_sorted_set_that_is_a_queue_has_all_members_that_stay_or_come() {
 fn removed_in_range(server: &LocalServer, key: &str, removed: impl Iterator<Item = i32>) -> usize {
     let mut keys = server.shared.transaction(0);
     let set = keys.collection(0, key.as_bytes(), header::Kind::SortedSet).unwrap().unwrap();
-    let (from, to) = keys.fronts().narrowed(set.id, layout::all_scored(0, set.id));
+    let (from, to) = keys.fronts().narrowed((set.id, 0), layout::all_scored(0, set.id));
     let places = removed.map(|score| layout::scored(0, set.id, score.into(), format!("m{score}").as_bytes()));
     places.filter(|place| from <= *place && *place < to).count()
 }
@@ -212,6 +212,68 @@ fn a_queue_that_is_read_by_scores_passes_no_more_than_one_that_is_popped() {
         let count = told(&server, &format!("ZCOUNT {key} {range}; ZCOUNT {key} -inf +inf; ZCARD {key}"));
         assert_eq!(count, ":2\r\n:10\r\n:10\r\n", "{key}");
     }
+}
+
+/// The server remembers where pending entries begin: those of the group `g`, and those of its consumers `c` and `d`.
+#[test]
+fn entries_that_were_acknowledged_are_not_passed_again() {
+    let mut server = server(&Arc::default());
+    let fronts = |server: &LocalServer| {
+        let mut keys = server.shared.transaction(0);
+        let id = keys.stream(0, b"x").unwrap().unwrap().id;
+        let stream = StreamKeys { space: 0, id };
+        let mut stored = |key| keys.writes().get(&key).unwrap().unwrap();
+        let group = Group::decode(&stored(stream.group(b"g"))).unwrap().number;
+        let [c, d] = [b"c", b"d"].map(|name| Consumer::decode(&stored(stream.consumer(group, name))).unwrap().number);
+        let all = (StreamId::LEAST, StreamId::MOST);
+        let of_consumer = |number| (number, stream.all_own_pending(group, number, all.0, all.1));
+        let parts = [(group, stream.all_pending(group, all.0, all.1)), of_consumer(c), of_consumer(d)];
+        parts.map(|(number, all)| StreamId::of_key(&keys.fronts().narrowed((id, number), all).0).to_string())
+    };
+    let ids = |server: &LocalServer, key: &str| {
+        let pending = told(server, &format!("XPENDING {key} g - + 99"));
+        pending.lines().filter(|line| line.contains('-')).collect::<Vec<_>>().join(" ")
+    };
+    let adds: Vec<String> = (1..10).map(|ms| format!("XADD x {ms}-0 a b")).collect();
+    told(&server, &format!("{}; XGROUP CREATE x g 0", adds.join("; ")));
+    told(&server, "XREADGROUP GROUP g c COUNT 6 STREAMS x >; XREADGROUP GROUP g d STREAMS x >");
+    told(&server, "XACK x g 1-0 2-0 3-0 7-0");
+    assert_eq!(fronts(&server), ["0-1"; 3]);
+    // What is not written has acknowledged nothing.
+    let most = std::mem::replace(&mut server.shared.max_written_bytes, 1000);
+    let refused = told(&server, &format!("MULTI; XACK x g 4-0; XPENDING x g; SET k {}; EXEC", "v".repeat(2000)));
+    assert!(refused.contains("QUEUED\r\n-ERR"), "{refused}");
+    server.shared.max_written_bytes = most;
+    for (requests, begin, pending) in [
+        ("PING", ["0-1"; 3], "4-0 5-0 6-0 8-0 9-0"),
+        ("XREADGROUP GROUP g c STREAMS x 0", ["4-0", "4-0", "0-1"], "4-0 5-0 6-0 8-0 9-0"),
+        ("XREADGROUP GROUP g c STREAMS x 5-0", ["4-0", "4-0", "0-1"], "4-0 5-0 6-0 8-0 9-0"),
+        ("XPENDING x g - + 9 d", ["4-0", "4-0", "8-0"], "4-0 5-0 6-0 8-0 9-0"),
+        // An entry has another consumer.
+        ("XACK x g 4-0; XAUTOCLAIM x g d 0 0 COUNT 1", ["5-0", "4-0", "5-0"], "5-0 6-0 8-0 9-0"),
+        // One is pending that was not.
+        ("XCLAIM x g c 0 2-0 FORCE", ["2-0", "2-0", "5-0"], "2-0 5-0 6-0 8-0 9-0"),
+        (
+            "MULTI; XACK x g 2-0; XPENDING x g; XCLAIM x g c 0 1-0 FORCE; EXEC",
+            ["1-0", "1-0", "5-0"],
+            "1-0 5-0 6-0 8-0 9-0",
+        ),
+        // The group is set back.
+        ("XACK x g 1-0 5-0; XPENDING x g; XREADGROUP GROUP g d STREAMS x 0", ["6-0", "1-0", "8-0"], "6-0 8-0 9-0"),
+        ("XGROUP SETID x g 3-0; XREADGROUP GROUP g d COUNT 1 STREAMS x >", ["4-0", "1-0", "4-0"], "4-0 6-0 8-0 9-0"),
+        // A copy has pending entries of its own.
+        ("COPY x y; XACK x g 4-0; XPENDING x g", ["6-0", "1-0", "4-0"], "6-0 8-0 9-0"),
+        ("XACK x g 6-0 8-0 9-0; XAUTOCLAIM x g c 0 0", ["6-0", "1-0", "4-0"], ""),
+    ] {
+        told(&server, requests);
+        assert_eq!(fronts(&server), begin, "{requests}");
+        assert_eq!(ids(&server, "x"), pending, "{requests}");
+    }
+    assert_eq!(ids(&server, "y"), "4-0 6-0 8-0 9-0");
+    let again = told(&server, "XREADGROUP GROUP g d STREAMS y 0");
+    assert_eq!(again.lines().filter(|line| line.ends_with("-0")).collect::<Vec<_>>(), ["4-0", "8-0", "9-0"]);
+    assert_eq!(told(&server, "XGROUP DELCONSUMER y g d; XGROUP DELCONSUMER y g c"), ":3\r\n:1\r\n");
+    assert_eq!(ids(&server, "y"), "");
 }
 
 #[test]
