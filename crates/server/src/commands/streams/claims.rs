@@ -10,13 +10,14 @@ use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
 use crate::keyspace::streams::{Consumer, Pending, StreamId};
 use crate::keyspace::writes::Direction;
+use crate::protocol::reply::Reply;
 use crate::text::{number, shown};
 use bytes::Bytes;
 
 const FAMILY: Family = Family::Stream;
 /// How many pending entries `XAUTOCLAIM` looks at, for each that it may claim.
 const LOOKS: u64 = 10;
-/// Pending entries that `XPENDING` reads together.
+/// Pending entries that are read together.
 const AT_A_TIME: u64 = 1000;
 /// Largest count of `XAUTOCLAIM`.
 const MAX_COUNT: i64 = i64::MAX / 16;
@@ -94,8 +95,7 @@ fn summarize(cx: &mut Context<'_, '_>, group: &Open) -> Outcome {
         })?;
         entries::reply_id(cx, edge);
     }
-    let mut consumers = group.consumers(cx)?;
-    consumers.retain(|(_, consumer)| consumer.pending > 0);
+    let consumers = group.consumers(cx, |name, consumer| (consumer.pending > 0).then_some(name.len()))?;
     cx.out.array(consumers.len());
     for (name, consumer) in consumers {
         cx.out.array(2);
@@ -108,22 +108,39 @@ fn summarize(cx: &mut Context<'_, '_>, group: &Open) -> Outcome {
 fn list_pending(cx: &mut Context<'_, '_>, group: &Open, query: &Query<'_>) -> Outcome {
     let now_ms = cx.keys.now_ms();
     let consumer = query.consumer.map(|name| group.consumer(cx, name)).transpose()?;
-    let is_nobody = consumer.as_ref().is_some_and(Option::is_none);
+    if consumer.as_ref().is_some_and(Option::is_none) {
+        cx.out.array(0);
+        return Ok(());
+    }
     let consumer = consumer.flatten();
+    list(cx, group, consumer.as_ref(), query.ids, query.most, query.idle_ms, |out, id, pending| {
+        out.array(4);
+        out.bulk(id.to_string());
+        out.bulk(&pending.name);
+        out.count(pending.idle_ms(now_ms));
+        out.integer(pending.deliveries as i64);
+    })
+}
+
+/// Replies with up to `most` pending entries from one id to another, of all consumers or of one, that are idle for long
+/// enough. They are read as they are written, by `reply`.
+pub(super) fn list(
+    cx: &mut Context<'_, '_>,
+    group: &Open,
+    consumer: Option<&Consumer>,
+    (from, to): (StreamId, StreamId),
+    most: u64,
+    idle_ms: u64,
+    reply: impl Fn(&mut Reply, StreamId, &Pending),
+) -> Outcome {
     let (start, mut count) = (cx.out.len(), 0);
-    let mut next = Some(query.ids.0).filter(|_| query.ids.0 <= query.ids.1 && !is_nobody);
-    while let Some(from) = next.filter(|_| count < query.most && !cx.out.is_full()) {
-        let most = (query.most - count).min(AT_A_TIME);
-        let (found, last) = portion(cx, group, consumer.as_ref(), (from, query.ids.1), most, query.idle_ms)?;
+    let mut next = Some(from).filter(|from| *from <= to);
+    while let Some(from) = next.filter(|_| count < most && !cx.out.is_full()) {
+        let at_once = (most - count).min(AT_A_TIME);
+        let (found, last) = portion(cx, group, consumer, (from, to), at_once, idle_ms)?;
         count += found.len() as u64;
-        for (id, pending) in found {
-            cx.out.array(4);
-            entries::reply_id(cx, id);
-            cx.out.bulk(&pending.name);
-            cx.out.count(pending.idle_ms(now_ms));
-            cx.out.integer(pending.deliveries as i64);
-        }
-        next = last.and_then(|last| last.next());
+        found.iter().for_each(|(id, pending)| reply(cx.out, *id, pending));
+        next = last.and_then(StreamId::next);
     }
     cx.out.array_from(start, usize::try_from(count).unwrap_or(usize::MAX));
     Ok(())

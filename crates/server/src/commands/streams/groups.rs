@@ -127,12 +127,34 @@ impl Open {
         Ok(Some(consumer.pending))
     }
 
-    /// All consumers with their names.
-    pub(super) fn consumers(&self, cx: &mut Context<'_, '_>) -> Outcome<Vec<(Bytes, Consumer)>> {
-        let mut found = Vec::new();
+    /// Passes all consumers, with their names, to `visit`.
+    pub(super) fn each_consumer(
+        &self,
+        cx: &mut Context<'_, '_>,
+        mut visit: impl FnMut(&[u8], Consumer) -> Outcome,
+    ) -> Outcome {
         cx.keys.writes().scan(&self.keys.consumers(self.now.number), Direction::Forward, |key, value| {
-            found.push((Bytes::copy_from_slice(streams::consumer_name(key)), Consumer::decode(value)?));
+            visit(streams::consumer_name(key), Consumer::decode(value)?)?;
             Ok(true)
+        })
+    }
+
+    /// Returns consumers with their names, for a reply: those for which `least_bytes` says how many bytes the name
+    /// takes there, at least. Fails when the reply would be too long.
+    pub(super) fn consumers(
+        &self,
+        cx: &mut Context<'_, '_>,
+        least_bytes: impl Fn(&[u8], &Consumer) -> Option<usize>,
+    ) -> Outcome<Vec<(Bytes, Consumer)>> {
+        let (mut found, mut bytes, room) = (Vec::new(), 0, cx.out.room());
+        self.each_consumer(cx, |name, consumer| {
+            let Some(least) = least_bytes(name, &consumer) else { return Ok(()) };
+            bytes += least;
+            if bytes > room {
+                return Err(Failure::REPLY_TOO_LONG);
+            }
+            found.push((Bytes::copy_from_slice(name), consumer));
+            Ok(())
         })?;
         Ok(found)
     }
@@ -238,14 +260,34 @@ impl Open {
     }
 }
 
-/// All groups of a stream, with their names.
-pub(super) fn all(cx: &mut Context<'_, '_>, stream: &Stream) -> Outcome<Vec<(Bytes, Open)>> {
+/// Returns all groups of a stream with their names, for a reply in which names take at least as many bytes as
+/// `least_bytes` says. Fails when the reply would be too long.
+pub(super) fn all(
+    cx: &mut Context<'_, '_>,
+    stream: &Stream,
+    least_bytes: impl Fn(&[u8]) -> usize,
+) -> Outcome<Vec<(Bytes, Open)>> {
     let keys = entries::keys(cx, stream);
-    let mut found = Vec::new();
+    let (mut found, mut bytes, room) = (Vec::new(), 0, cx.out.room());
     cx.keys.writes().scan(&keys.groups(), Direction::Forward, |key, value| {
-        let (name, now) = (Bytes::copy_from_slice(streams::group_name(key)), Group::decode(value)?);
+        let name = streams::group_name(key);
+        bytes += least_bytes(name);
+        if bytes > room {
+            return Err(Failure::REPLY_TOO_LONG);
+        }
+        let (name, now) = (Bytes::copy_from_slice(name), Group::decode(value)?);
         found.push((name.clone(), Open { keys, name, former: Some(now), now }));
         Ok(true)
     })?;
     Ok(found)
+}
+
+/// Number of groups of a stream.
+pub(super) fn count(cx: &mut Context<'_, '_>, stream: &Stream) -> Outcome<u64> {
+    let (range, mut count) = (entries::keys(cx, stream).groups(), 0);
+    cx.keys.writes().scan(&range, Direction::Forward, |_, _| {
+        count += 1;
+        Ok(true)
+    })?;
+    Ok(count)
 }

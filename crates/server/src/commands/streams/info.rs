@@ -1,5 +1,6 @@
 //! `XINFO`: what is known about a stream.
 
+use super::claims;
 use super::counters;
 use super::entries;
 use super::group_commands::no_group;
@@ -10,7 +11,7 @@ use crate::commands::command::flags::{LOADING, READONLY, STALE};
 use crate::commands::command::{Command, Context, Family, unknown_form};
 use crate::keyspace::failure::{Failure, Outcome};
 use crate::keyspace::header::Stream;
-use crate::keyspace::streams::{Consumer, Pending, StreamId};
+use crate::keyspace::streams::{Consumer, StreamId};
 use crate::keyspace::writes::Direction;
 use bytes::Bytes;
 
@@ -60,7 +61,7 @@ fn consumers(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let Some(group) = Open::find(cx, &stream, arguments.at(3))? else {
         return Err(no_group(arguments.at(2), arguments.at(3)));
     };
-    let (consumers, now_ms) = (group.consumers(cx)?, cx.keys.now_ms());
+    let (consumers, now_ms) = (named_consumers(cx, &group)?, cx.keys.now_ms());
     cx.out.array(consumers.len());
     for (name, consumer) in consumers {
         cx.out.map(3);
@@ -70,6 +71,11 @@ fn consumers(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         count(cx, "idle", now_ms.saturating_sub(consumer.seen_ms));
     }
     Ok(())
+}
+
+/// All consumers of a group, which are replied with their names.
+fn named_consumers(cx: &mut Context<'_, '_>, group: &Open) -> Outcome<Vec<(Bytes, Consumer)>> {
+    group.consumers(cx, |name, _| Some(name.len()))
 }
 
 fn count(cx: &mut Context<'_, '_>, name: &str, count: u64) {
@@ -99,14 +105,18 @@ fn progress(cx: &mut Context<'_, '_>, stream: &Stream, first: StreamId, group: &
 fn all_groups(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     let stream = stream(cx, arguments)?;
     let first = entries::edge_id(cx, &stream, Direction::Forward)?;
-    let groups = groups::all(cx, &stream)?;
+    let groups = groups::all(cx, &stream, <[u8]>::len)?;
     cx.out.array(groups.len());
     for (name, group) in groups {
-        let consumers = group.consumers(cx)?.len();
+        let mut consumers = 0;
+        group.each_consumer(cx, |_, _| {
+            consumers += 1;
+            Ok(())
+        })?;
         cx.out.map(6);
         cx.out.bulk("name");
         cx.out.bulk(name);
-        count(cx, "consumers", consumers as u64);
+        count(cx, "consumers", consumers);
         count(cx, "pending", group.now.pending);
         id(cx, "last-delivered-id", group.now.last);
         progress(cx, &stream, first, &group);
@@ -142,9 +152,9 @@ fn stream_info(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     id(cx, "max-deleted-entry-id", stream.deleted);
     count(cx, "entries-added", stream.added);
     id(cx, "recorded-first-entry-id", first_id);
-    let groups = groups::all(cx, &stream)?;
     let Some(shown) = shown else {
-        count(cx, "groups", groups.len() as u64);
+        let groups = groups::count(cx, &stream)?;
+        count(cx, "groups", groups);
         let last = entries::edge(cx, &stream, Direction::Backward)?;
         for (name, entry) in [("first-entry", first), ("last-entry", last)] {
             cx.out.bulk(name);
@@ -158,6 +168,7 @@ fn stream_info(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
     cx.out.bulk("entries");
     let found = entries::range(cx, &stream, (StreamId::LEAST, StreamId::MOST), Direction::Forward, shown)?;
     entries::reply_all(cx, found)?;
+    let groups = groups::all(cx, &stream, <[u8]>::len)?;
     cx.out.bulk("groups");
     cx.out.array(groups.len());
     for (name, group) in groups {
@@ -168,7 +179,7 @@ fn stream_info(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
         progress(cx, &stream, first_id, &group);
         count(cx, "pel-count", group.now.pending);
         full_pending(cx, &group, shown)?;
-        let consumers = group.consumers(cx)?;
+        let consumers = named_consumers(cx, &group)?;
         cx.out.bulk("consumers");
         cx.out.array(consumers.len());
         for (name, consumer) in consumers {
@@ -179,39 +190,27 @@ fn stream_info(cx: &mut Context<'_, '_>, arguments: Arguments<'_>) -> Outcome {
 }
 
 fn full_pending(cx: &mut Context<'_, '_>, group: &Open, shown: u64) -> Outcome {
-    let mut found: Vec<(StreamId, Pending)> = Vec::new();
-    group.each_pending(cx, (StreamId::LEAST, StreamId::MOST), Direction::Forward, |id, pending| {
-        found.push((id, pending));
-        (found.len() as u64) < shown
-    })?;
     cx.out.bulk("pending");
-    cx.out.array(found.len());
-    for (id, pending) in found {
-        cx.out.array(4);
-        entries::reply_id(cx, id);
-        cx.out.bulk(&pending.name);
-        cx.out.count(pending.at_ms);
-        cx.out.integer(pending.deliveries as i64);
-    }
-    Ok(())
+    claims::list(cx, group, None, (StreamId::LEAST, StreamId::MOST), shown, 0, |out, id, pending| {
+        out.array(4);
+        out.bulk(id.to_string());
+        out.bulk(&pending.name);
+        out.count(pending.at_ms);
+        out.integer(pending.deliveries as i64);
+    })
 }
 
 fn full_consumer(cx: &mut Context<'_, '_>, group: &Open, name: &Bytes, consumer: &Consumer, shown: u64) -> Outcome {
-    let ids = group.own_pending(cx, consumer, (StreamId::LEAST, StreamId::MOST), shown)?;
-    group.fetch_pending(cx, ids.iter().copied())?;
     cx.out.map(4);
     cx.out.bulk("name");
     cx.out.bulk(name);
     count(cx, "seen-time", consumer.seen_ms);
     count(cx, "pel-count", consumer.pending);
     cx.out.bulk("pending");
-    cx.out.array(ids.len());
-    for id in ids {
-        let pending = group.pending(cx, id)?;
-        cx.out.array(3);
-        entries::reply_id(cx, id);
-        cx.out.count(pending.as_ref().map_or(0, |pending| pending.at_ms));
-        cx.out.integer(pending.map_or(0, |pending| pending.deliveries as i64));
-    }
-    Ok(())
+    claims::list(cx, group, Some(consumer), (StreamId::LEAST, StreamId::MOST), shown, 0, |out, id, pending| {
+        out.array(3);
+        out.bulk(id.to_string());
+        out.count(pending.at_ms);
+        out.integer(pending.deliveries as i64);
+    })
 }

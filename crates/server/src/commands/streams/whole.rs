@@ -19,7 +19,7 @@ const MAX_INTEGER_BYTES: usize = 20;
 const PENDING_BYTES: usize = 2 * 16 + 8;
 
 /// Returns how many bytes a word takes in a dump, at least. Integers are packed there.
-fn least_bytes(word: &Bytes) -> usize {
+fn least_bytes(word: &[u8]) -> usize {
     let is_integer = word.len() <= MAX_INTEGER_BYTES && number::integer(word).is_some();
     if is_integer { 1 } else { word.len() }
 }
@@ -95,7 +95,7 @@ impl WholeStream {
         let (mut entries, mut bytes, room) = (Vec::new(), 0, cx.out.room());
         entries::each(cx, stream, (StreamId::LEAST, StreamId::MOST), Direction::Forward, |id, value| {
             let words = streams::decode_entry(Bytes::copy_from_slice(value))?;
-            bytes += words.iter().map(least_bytes).sum::<usize>();
+            bytes += words.iter().map(|word| least_bytes(word)).sum::<usize>();
             if bytes > room {
                 return Err(Failure::REPLY_TOO_LONG);
             }
@@ -103,8 +103,8 @@ impl WholeStream {
             Ok(true)
         })?;
         let mut groups = Vec::new();
-        for (name, group) in groups::all(cx, stream)? {
-            let consumers = group.consumers(cx)?;
+        for (name, group) in groups::all(cx, stream, least_bytes)? {
+            let consumers = group.consumers(cx, |name, _| Some(least_bytes(name)))?;
             let mut pending = Vec::new();
             group.each_pending(cx, (StreamId::LEAST, StreamId::MOST), Direction::Forward, |id, of| {
                 // Consumers come in the order of their names.

@@ -88,6 +88,42 @@ fn pending_entries_are_read_as_they_are_replied() {
     assert!(took < 6 << 20, "{took} bytes");
 }
 
+/// So is what `XINFO` tells of them, and of groups and consumers with long names.
+#[test]
+fn what_is_told_of_groups_is_read_as_far_as_there_is_room_for_it() {
+    let mut server = server(&Arc::default());
+    begin_pending(&server, |_| "c");
+    told(&server, "XTRIM x MAXLEN 0");
+    // Each of them is told with its group and with its consumer.
+    let full = told(&server, "XINFO STREAM x FULL COUNT 0");
+    assert_eq!(full.lines().filter(|line| *line == "1-7").count(), 2);
+    assert!(full.matches("pending\r\n*20000\r\n").count() == 2 && full.contains("pel-count\r\n:20000\r\n"));
+    let few = told(&server, "XINFO STREAM x FULL COUNT 3");
+    assert_eq!(few.matches("pending\r\n*3\r\n").count(), 2, "{few}");
+    server.records().lsm().unwrap().flush().unwrap();
+    let refusal = "-ERR too much is replied at once: at most 512 MiB\r\n";
+    let most = std::mem::replace(&mut server.shared.max_reply_bytes, 10_000);
+    let (reply, took) = read_for(&server, "XINFO STREAM x FULL COUNT 0");
+    assert_eq!(reply, refusal);
+    assert!(took < 1 << 20, "{took} bytes");
+    server.shared.max_reply_bytes = most;
+    for from in (0..1000_u32).step_by(50) {
+        let make = |number: u32| format!("XGROUP CREATE x {number:04000} 0; XGROUP CREATECONSUMER x g {number:04000}");
+        let made = told(&server, &(from..from + 50).map(make).collect::<Vec<_>>().join("; "));
+        assert_eq!(made, "+OK\r\n:1\r\n".repeat(50));
+    }
+    server.records().lsm().unwrap().flush().unwrap();
+    server.shared.max_reply_bytes = 10_000;
+    for request in ["XINFO GROUPS x", "XINFO CONSUMERS x g", "XINFO STREAM x FULL", "DUMP x"] {
+        let (reply, took) = read_for(&server, request);
+        assert_eq!(reply, refusal, "{request}");
+        assert!(took < 2 << 20, "{request} read {took} bytes");
+    }
+    // Names that are not told do not count.
+    assert!(told(&server, "XINFO STREAM x").contains("groups\r\n:1001\r\n"));
+    assert!(told(&server, "XPENDING x g").ends_with("*1\r\n*2\r\n$1\r\nc\r\n$5\r\n20000\r\n"));
+}
+
 /// What becomes of them is written, so it is bounded like other writes.
 #[test]
 fn pending_entries_that_change_hands_are_held_within_bounds() {
