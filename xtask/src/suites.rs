@@ -328,6 +328,7 @@ pub(crate) const SUITES: &[Suite] = &[
     fuzz("fuzz-search-result", "its result", &["fuzz", "run", "search-result", "--"]),
     fuzz("fuzz-index-block", "index blocks of tables", &["fuzz", "run", "index-block", "--"]),
     fuzz("fuzz-table-tail", "tails of tables and their sections", &["fuzz", "run", "table-tail", "--"]),
+    fuzz("fuzz-metadata", "records, and what databases keep of themselves", &["fuzz", "run", "metadata", "--"]),
     fuzz("fuzz-letters", "letters about offloaded jobs", &["fuzz", "run", "letters", "--"]),
     fuzz("fuzz-stored-place", "where a job's objects lie", &["fuzz", "run", "stored-place", "--"]),
     fuzz("fuzz-crossing-mark", "marks of batches that cross shards", &["fuzz", "run", "crossing-mark", "--"]),

@@ -3,7 +3,7 @@
 //!
 //! None may panic, and a decoded value encodes to the same bytes: nothing has two forms.
 
-use forebay_base::{CrossingMark, InternalKey, KeyOrder, SequenceNumber, Tag};
+use forebay_base::{CrossingMark, InternalKey, KeyOrder, Record, SequenceNumber, Tag};
 pub use forebay_fabric::decoders as fabric;
 use forebay_fabric::rpc;
 use forebay_offload::{Letter, StoredPlace};
@@ -13,19 +13,23 @@ use forebay_proto::replies::{
     TicketJoined, TicketOpened,
 };
 use forebay_proto::{Message, Procedure, Request, gather};
+use forebay_table::checkpoint::{self, BlockWriter, Footer, TRAILER_LENGTH};
 use forebay_table::image::FOOTER_BYTES;
 use forebay_table::job::{
     CompactionJob, CompactionResult, CopyJob, MAX_SEARCHED_BYTES, MAX_SEARCHED_KEYS, SearchJob, SearchResult,
     ShortScanJob, ShortScanResult,
 };
-use forebay_table::{BlockIterator, CachedTable, PointIndex, SparseIndex, TableProperties, key_hash};
+use forebay_table::{
+    BlockIterator, CachedTable, DatabaseCommit, ManifestRoot, MembersRecord, PointIndex, SparseIndex, StorageRoot,
+    StoreConfig, TableProperties, VersionEdit, key_hash,
+};
 use std::ops::Range;
 
 /// A decoder.
 pub type Decoder = fn(&[u8]);
 
 /// All of them, by the names of their targets in `fuzz/`.
-pub const ALL: [(&str, Decoder); 18] = [
+pub const ALL: [(&str, Decoder); 19] = [
     ("tcp-frames", fabric::tcp_frames),
     ("tcp-node", fabric::tcp_node),
     ("tcp-client", fabric::tcp_client),
@@ -41,6 +45,7 @@ pub const ALL: [(&str, Decoder); 18] = [
     ("search-result", search_results),
     ("index-block", index_blocks),
     ("table-tail", table_tails),
+    ("metadata", metadata),
     ("letters", letters),
     ("stored-place", stored_places),
     ("crossing-mark", crossing_marks),
@@ -313,6 +318,81 @@ fn point_index(index: &PointIndex, bytes: usize) {
         let _ = (index.bucket_bytes(hash), index.entries_bytes(hash));
         assert!(index.candidates(hash).count() <= most);
     }
+}
+
+/// Records, and what databases keep of themselves on nodes and on storage. The first byte chooses which: as it is, and
+/// with its length and the right checksum.
+///
+/// # Panics
+/// When encoding and decoding again gives another value.
+pub fn metadata(bytes: &[u8]) {
+    let Some((&which, bytes)) = bytes.split_first() else { return };
+    for bytes in [bytes, &repaired_frame(bytes)] {
+        match which % 9 {
+            0 => stays(VersionEdit::decode, |edit, out| edit.encode(out), bytes),
+            1 => stays(DatabaseCommit::decode, |commit, out| commit.encode().map(|bytes| out.extend(bytes)), bytes),
+            2 => stays(StorageRoot::decode, |root, out| root.encode().map(|bytes| out.extend(bytes)), bytes),
+            3 => stays(MembersRecord::decode, |members, out| members.encode().map(|bytes| out.extend(bytes)), bytes),
+            4 => stays(ManifestRoot::decode, |root, out| root.encode().map(|bytes| out.extend(bytes)), bytes),
+            5 => stays(StoreConfig::decode, |config, out| config.encode().map(|bytes| out.extend(bytes)), bytes),
+            6 => stays(
+                checkpoint::decode_header,
+                |header, out| checkpoint::encode_header(header).map(|bytes| out.extend(bytes)),
+                bytes,
+            ),
+            7 => checkpoint_block(bytes),
+            _ => checkpoint_footer(bytes),
+        }
+    }
+    // A record has its checksum in front.
+    let record = [&forebay_base::checksum(bytes).to_le_bytes()[..], bytes].concat();
+    for bytes in [bytes, &record] {
+        if let Ok(record) = Record::decode(bytes) {
+            let mut again = Vec::new();
+            record.encode(&mut again);
+            assert_eq!(Record::decode(&again), Ok(record));
+        }
+    }
+}
+
+/// Checks that what is decoded is the same after it was encoded. Fields may come in any order, so the bytes may differ.
+fn stays<T: PartialEq + std::fmt::Debug>(
+    decode: impl Fn(&[u8]) -> forebay_table::Result<T>,
+    encode: impl Fn(&T, &mut Vec<u8>) -> forebay_table::Result<()>,
+    bytes: &[u8],
+) {
+    if let Ok(value) = decode(bytes) {
+        let mut again = Vec::new();
+        assert!(encode(&value, &mut again).is_ok(), "{value:?}");
+        assert_eq!(decode(&again).as_ref(), Ok(&value));
+    }
+}
+
+fn checkpoint_block(bytes: &[u8]) {
+    if let Ok(entries) = checkpoint::decode_block(bytes) {
+        let (mut writer, mut again) = (BlockWriter::default(), Vec::new());
+        entries.iter().for_each(|entry| writer.push(*entry));
+        assert!(writer.finish(&mut again).is_ok(), "{entries:?}");
+        assert_eq!(checkpoint::decode_block(&again).as_ref(), Ok(&entries));
+    }
+}
+
+/// A footer in files of different lengths, whose header has 28 bytes.
+fn checkpoint_footer(bytes: &[u8]) {
+    const HEADER_BYTES: u64 = 28;
+    for offset in [HEADER_BYTES, HEADER_BYTES + 1000, u64::MAX] {
+        if let Ok(footer) = Footer::decode(bytes, HEADER_BYTES, offset) {
+            let mut again = Vec::new();
+            assert!(footer.encode(offset, &mut again).is_ok(), "{footer:?}");
+            let trailer = again.len() - TRAILER_LENGTH as usize;
+            let located = Footer::locate(&again[trailer..], offset.saturating_add(again.len() as u64));
+            if offset < u64::MAX {
+                assert_eq!(located, Ok((offset, trailer)));
+            }
+            assert_eq!(Footer::decode(&again[..trailer], HEADER_BYTES, offset).as_ref(), Ok(&footer));
+        }
+    }
+    let _ = Footer::locate(bytes, bytes.len() as u64);
 }
 
 /// Letters between databases, schedulers and workers: as they are, and as one with its length and the right checksum.
